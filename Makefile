@@ -1,0 +1,74 @@
+# Everything happens in .venv, made here on first use and never outside this folder. It is brought up to
+# date when pyproject.toml or constraints.txt change.
+#
+#   PYTHON=python3.12   what .venv is made with (default: the first suitable of python3, python3.14, ...)
+#   ARGS="-k lmdb"      passed on by test, demo and bench
+#
+# torch from PyPI brings CUDA, several GB on x86_64. Where no GPU is to be used, the much smaller build is
+#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make demo
+
+PYTHON ?=
+ARGS ?=
+VENV := .venv
+PY := $(VENV)/bin/python
+# pip shows its progress on a terminal only.
+PIP_INSTALL := $(PY) -m pip install $(if $(MAKE_TERMOUT),,--quiet) \
+	--disable-pip-version-check -c constraints.txt
+RUN := $(VENV)/run.stamp
+TEST := $(VENV)/test.stamp
+DEV := $(VENV)/dev.stamp
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint types format build bench check clean
+
+help:  ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+
+install: $(DEV)  ## Make .venv with fastconv (editable) and everything to work on it
+
+demo: $(RUN)  ## Make some images, pack them in all formats, read them back, print the speeds
+	$(PY) examples/demo.py $(ARGS)
+
+test: $(TEST)  ## Run the tests
+	$(PY) -m pytest -n 2 $(ARGS)
+
+lint: $(DEV)  ## Check style, formatting and the direction of imports
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(VENV)/bin/lint-imports
+
+types: $(DEV)  ## Check types
+	$(PY) -m mypy
+
+format: $(DEV)  ## Format the sources
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+build: $(TEST)  ## Build the sdist and the wheel into dist/
+	rm -rf dist
+	$(PY) -m hatchling build -d dist
+
+bench: $(RUN)  ## Measure; see benchmarks/
+	$(PY) benchmarks/run.py $(ARGS)
+
+check: test lint types build  ## All that must pass before a commit
+
+clean:  ## Remove .venv and everything else made here
+	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The build backend is installed beside fastconv, so that it is pinned too.
+$(RUN): pyproject.toml constraints.txt
+	@echo "Installing fastconv into $(VENV): a few minutes the first time, most of them for torch"
+	@sh scripts/make_venv.sh $(VENV) $(PYTHON)
+	@$(PIP_INSTALL) --upgrade pip hatchling
+	@$(PIP_INSTALL) --no-build-isolation -e .
+	@touch $@
+
+$(TEST): $(RUN)
+	@$(PIP_INSTALL) --group test
+	@touch $@
+
+$(DEV): $(TEST)
+	@$(PIP_INSTALL) --group dev
+	@touch $@

@@ -1,0 +1,22 @@
+"""The write side: packs folders of images. From Python: `from fastconv.converters import pack`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastconv.converters.packing import pack
+    from fastconv.converters.report import PackFailedError, PackReport
+    from fastconv.converters.writer import Sharding
+
+__all__ = ["PackFailedError", "PackReport", "Sharding", "pack"]
+
+_HOMES = {"PackFailedError": "report", "PackReport": "report", "Sharding": "writer", "pack": "packing"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

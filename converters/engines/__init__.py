@@ -1,0 +1,3 @@
+"""Where tasks run."""
+
+__all__: list[str] = []

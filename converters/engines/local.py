@@ -1,0 +1,227 @@
+"""Runs tasks in worker processes of this machine.
+
+Workers are plain `python -c` processes on pipes, so they work when the caller's script has no
+`if __name__ == "__main__"` guard, and nothing of the caller is forked or pickled. A thread serves each:
+it starts the process, sends it one task after the other, and starts another one when it dies. The next
+task is sent while the answer to the last one is still read by the caller, never while the worker works,
+so neither pipe can fill up.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from fastconv.converters.worker import receive, send
+from fastconv.loaders.arrays import Array
+from fastconv.loaders.errors import FastconvError
+
+__all__ = ["Answer", "LocalEngine", "Task"]
+
+TRIES = 3
+"""How often a task is given to a worker before its death is taken for the task's fault."""
+
+START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from fastconv.converters.worker import main; main()"
+)
+
+
+class Task(NamedTuple):
+    """What a worker is to do.
+
+    Attributes:
+        number: The caller's own.
+        content: JSON object; `run` names the function.
+        arrays: Its arrays.
+        about: What to call it when its worker dies: the files it is on.
+    """
+
+    number: int
+    content: Mapping[str, Any]
+    arrays: Mapping[str, Array]
+    about: Callable[[], str]
+
+
+class Answer(NamedTuple):
+    """What a worker found."""
+
+    number: int
+    content: dict[str, Any]
+    arrays: dict[str, Array]
+
+
+class WorkerDied(Exception):
+    """The process ended without an answer."""
+
+
+class Worker:
+    """One process."""
+
+    def __init__(self, lock: str | None) -> None:
+        command = [sys.executable, "-S", "-E", "-c", START, json.dumps(sys.path)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        if lock is not None:
+            self.ask({"run": "hold", "lock": lock}, {})
+
+    def ask(self, content: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Returns the answer to a task.
+
+        Raises:
+            WorkerDied: There is none.
+        """
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            send(self.process.stdin, content, arrays)  # type: ignore[arg-type]
+            message = receive(self.process.stdout)  # type: ignore[arg-type]
+        except OSError:
+            message = None
+        if message is None:
+            raise WorkerDied
+        return message
+
+    def last_words(self) -> str:
+        """Returns how the process ended."""
+        code = self.process.wait()
+        if code < 0:
+            name = signal.Signals(-code).name
+            return f"signal {-code} ({name})" + (", maybe for want of memory" if name == "SIGKILL" else "")
+        return f"exit code {code}"
+
+    def stop(self) -> None:
+        """Ends the process."""
+        self.process.kill()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except OSError:
+                    pass
+        self.process.wait()
+
+
+class LocalEngine:
+    """A number of worker processes.
+
+    They start at once, so that they are ready when the first task is.
+
+    Args:
+        workers: How many.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.lock: str | None = None
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
+        self._processes: set[Worker] = set()
+        self._closing = threading.Event()
+        self._guard = threading.Lock()
+        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(workers)]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all workers, whatever they are doing."""
+        self._closing.set()
+        with self._guard:
+            for worker in self._processes:
+                worker.process.kill()
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+        """Yields the answers as they come. A few tasks are taken ahead, no more.
+
+        Raises:
+            FastconvError: A worker died on the same task several times, or the system refused something.
+        """
+        waiting, source = 0, iter(tasks)
+        while True:
+            while waiting < 2 * self.workers and (task := next(source, None)) is not None:
+                self._tasks.put(task)
+                waiting += 1
+            if not waiting:
+                return
+            answer = self._answers.get()
+            waiting -= 1
+            if isinstance(answer, BaseException):
+                raise answer
+            raise_error(answer.content)
+            yield answer
+
+    def _start(self) -> Worker:
+        worker = Worker(None)
+        with self._guard:
+            self._processes.add(worker)
+            if self._closing.is_set():
+                worker.process.kill()
+        return worker
+
+    def _serve(self) -> None:
+        worker: Worker | None = None
+        held: str | None = None
+        try:
+            worker = self._start()
+            while (task := self._tasks.get()) is not None:
+                for left in range(TRIES - 1, -1, -1):
+                    try:
+                        if self.lock != held:
+                            worker.ask({"run": "hold", "lock": self.lock}, {})
+                            held = self.lock
+                        self._answers.put(Answer(task.number, *worker.ask(task.content, task.arrays)))
+                        break
+                    except WorkerDied:
+                        words = worker.last_words()
+                        with self._guard:
+                            self._processes.discard(worker)
+                        worker.stop()
+                        if self._closing.is_set():
+                            return
+                        if not left:
+                            self._answers.put(
+                                FastconvError(f"a worker process died {TRIES} times ({words}) on {task.about()}")
+                            )
+                        worker, held = self._start(), None
+        except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
+            self._answers.put(error)
+        finally:
+            if worker is not None:
+                with self._guard:
+                    self._processes.discard(worker)
+                worker.stop()
+
+
+def raise_error(content: Mapping[str, Any]) -> None:
+    """Raises what went wrong in a worker.
+
+    Raises:
+        FastconvError: Something that is to be told in its own words.
+        OSError: The system refused something.
+        RuntimeError: A mistake in the program; the worker's traceback.
+    """
+    error = content.get("error")
+    if error is None:
+        return
+    if error["type"] == "fastconv":
+        raise FastconvError(error["message"])
+    if error["type"] == "os":
+        raise OSError(error["errno"], error["message"], error["file"])
+    raise RuntimeError(error["message"])

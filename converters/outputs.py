@@ -1,0 +1,157 @@
+"""What OUT is to be: its format, and whether it is a file, a folder of shards, or a folder by nature."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastconv.converters.writer import WRITERS, Sharding, Writer
+from fastconv.loaders.errors import NotAPackError, PackError, UsageError, printable
+from fastconv.loaders.open import find_format
+
+__all__ = ["Output", "choose_output", "parse_options"]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A pack that is to be made.
+
+    Attributes:
+        out: Its path.
+        writer: Writes its format.
+        stem: What its shards are called after; None: it is not cut into shards.
+        sharding: How it is cut.
+    """
+
+    out: str
+    writer: Writer
+    stem: str | None
+    sharding: Sharding
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the pack is one file (beside which its table may lie)."""
+        return self.stem is None and not type(self.writer).is_folder
+
+    def refuse_inside(self, root: str) -> None:
+        """Refuses to write into the folder that is packed, where the next run would find it.
+
+        Raises:
+            UsageError: OUT lies inside.
+        """
+        parent = os.path.realpath(os.path.dirname(self.out) or ".")
+        top = os.path.realpath(root)
+        if os.path.commonpath([parent, top]) == top:
+            raise UsageError(
+                f"{printable(self.out)}: lies inside the folder that is packed: choose a place outside {printable(root)}"
+            )
+
+
+def choose_output(
+    out: str, format: str | None, options: Mapping[str, Any] | None, sharding: Sharding | None, overwrite: bool
+) -> Output:
+    """Returns what OUT is to be.
+
+    Raises:
+        UsageError: The format is unknown, cannot be cut into shards, or OUT cannot be made there.
+    """
+    out = out.rstrip("/") or out
+    writer = choose_writer(out, format)
+    stem = None
+    if writer.sharded and not out.endswith(writer.suffixes):
+        stem = os.path.basename(out)
+        printed = stem.encode("utf-8", "surrogateescape")
+        if not stem.isascii() or not stem.isprintable() or " " in stem or len(printed) > 200:
+            stem = "shard"
+    if sharding is not None and stem is None:
+        what = f"a single {writer.suffixes[0]} file" if writer.sharded else f"a {writer.title} pack"
+        raise UsageError(f"{printable(out)}: {what} is not cut into shards: leave the shard size out")
+    parent = os.path.dirname(out) or "."
+    if not os.path.isdir(parent):
+        raise UsageError(f"{printable(parent)}: no such folder: make it first")
+    if os.path.lexists(out):
+        refuse_overwrite(out, overwrite)
+    return Output(out, writer(typed_options(writer, options or {})), stem, sharding or Sharding())
+
+
+def choose_writer(out: str, format: str | None) -> type[Writer]:
+    """Returns the class that writes a format, told by its name or by the ending of OUT.
+
+    Raises:
+        UsageError: Neither tells it.
+    """
+    if format is not None:
+        return WRITERS.load(format)
+    endings = {}
+    for writer in WRITERS.installed():
+        if out.lower().endswith(writer.suffixes):
+            return writer
+        endings |= dict.fromkeys(writer.suffixes, writer.name)
+    known = ", ".join(f"{ending} ({name})" for ending, name in endings.items())
+    raise UsageError(f"{printable(out)}: its ending tells no format: use one of {known}, or --format NAME")
+
+
+def refuse_overwrite(out: str, overwrite: bool) -> None:
+    """Refuses to replace what is at OUT unless asked, and what is no pack at all.
+
+    Raises:
+        UsageError: It is not to be replaced.
+    """
+    if not overwrite:
+        raise UsageError(f"{printable(out)}: exists already: choose another OUT or --overwrite")
+    if os.path.isdir(out) and not os.path.islink(out) and os.listdir(out):
+        try:
+            found = find_format(out).name
+        except (NotAPackError, PackError):
+            found = "folder"
+        if found == "folder":
+            raise UsageError(f"{printable(out)}: a folder that is not a pack: it is not overwritten, remove it yourself")
+
+
+def typed_options(writer: type[Writer], values: Mapping[str, Any]) -> Any:
+    """Returns a format's options.
+
+    Raises:
+        UsageError: It has no such option.
+    """
+    known = [field.name for field in dataclasses.fields(writer.Options)]
+    for name in values:
+        if name not in known:
+            have = f"has {', '.join(known)}" if known else "has none"
+            raise UsageError(f"{writer.title} has no option {name!r}: it {have}")
+    return writer.Options(**values)
+
+
+def parse_options(writer: type[Writer], pairs: list[str]) -> dict[str, Any]:
+    """Returns options given as NAME=VALUE, with the types of the format's own options.
+
+    Raises:
+        UsageError: One is not of that form, unknown, or not of its type.
+    """
+    types_of = typing.get_type_hints(writer.Options)
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise UsageError(f"option {pair!r}: write it as NAME=VALUE")
+        kind = types_of.get(name, str)
+        choices = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
+        if isinstance(kind, types.UnionType):
+            kind = next(part for part in typing.get_args(kind) if part is not type(None))
+        try:
+            if choices:
+                values[name] = next(choice for choice in choices if str(choice) == text)
+            elif kind is bool:
+                values[name] = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
+            else:
+                values[name] = kind(text)
+        except (StopIteration, KeyError, ValueError) as error:
+            allowed = ", ".join(map(str, choices)) if choices else kind.__name__
+            raise UsageError(f"option {name}: {text!r} is not one of: {allowed}") from error
+    typed_options(writer, values)
+    return values

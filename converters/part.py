@@ -1,0 +1,402 @@
+"""Packs one part: reads the samples' bytes and writes them, with what lies between them, to their places.
+
+This is the hot path of packing, run by the worker processes. A file is read once, straight into the
+buffer from which it is written; on the way its format is told, its checksum taken, and its pixels are
+decoded when that was asked for. What cannot be a sample is reported; the run goes on.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from fastconv.converters.sniff import BadImage, sniff
+from fastconv.converters.system import start_writeback
+from fastconv.converters.writer import WRITERS, Part, Writer, pwrite_all
+from fastconv.loaders.arrays import Array
+from fastconv.loaders.kinds import kind_code
+from fastconv.loaders.sample import Reason
+from fastconv.loaders.table import SampleTable
+
+__all__ = ["pack_part"]
+
+WINDOW = 1 << 20
+"""Bytes gathered for one write: enough to make the call cheap, few enough to stay in the cache."""
+HEAD = 1 << 16
+"""Bytes of a file that are enough to tell its format, where it is not to be decoded."""
+
+
+class Window:
+    """Gathers bytes for neighbouring places of a file, and writes them together.
+
+    Args:
+        fd: The file; None: the bytes go nowhere (a look at the source alone).
+    """
+
+    def __init__(self, fd: int | None) -> None:
+        self.fd = fd
+        self.view = memoryview(bytearray(WINDOW))
+        self.start = self.stop = 0
+
+    def room(self, place: int, size: int, extent: int) -> memoryview:
+        """Returns where to put the bytes for a place; places only ever grow.
+
+        Args:
+            place: In the file.
+            size: How many bytes.
+            extent: How many with the zeros that follow them, at most WINDOW.
+        """
+        if place != self.stop or place + extent - self.start > WINDOW:
+            self.flush()
+            self.start = self.stop = place
+        at = self.stop - self.start
+        if extent > size:
+            self.view[at + size : at + extent] = bytes(extent - size)
+        self.stop = place + extent
+        return self.view[at : at + size]
+
+    def flush(self) -> None:
+        """Writes what was gathered."""
+        if self.fd is not None and self.stop > self.start:
+            pwrite_all(self.fd, self.view[: self.stop - self.start], self.start)
+            start_writeback(self.fd, self.start, self.stop - self.start)
+        self.start = self.stop
+
+    def write(self, data: memoryview, place: int) -> None:
+        """Writes bytes at a place at once, after what was gathered."""
+        if self.fd is not None:
+            pwrite_all(self.fd, data, place)
+            start_writeback(self.fd, place, data.nbytes)
+
+
+class Bad(Exception):
+    """A field that cannot be packed."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+def system_error(error: OSError) -> Bad:
+    """Returns what a file is that the system does not let us read."""
+    if isinstance(error, FileNotFoundError):
+        return Bad("vanished", "went away while it was being packed")
+    if error.errno in (errno.ENXIO, errno.ESPIPE, errno.EISDIR):
+        return Bad("not_a_regular_file", "not a regular file any more")
+    return Bad("unreadable", f"cannot be read: {error.strerror or error}")
+
+
+class FolderSource:
+    """The fields of a part as files below a folder."""
+
+    def __init__(self, task: Mapping[str, Any], arrays: Mapping[str, Array], part: Part) -> None:
+        self.root = os.open(os.fsencode(task["root"]), os.O_RDONLY | os.O_DIRECTORY)
+        names = dict(fields=part.fields, label=part.label, kind=part.kind, size=part.size, offset=())
+        none = np.zeros(0, np.uint32)
+        bounds = np.array([0, len(part)], np.int64)
+        self.table = SampleTable(
+            **names, width=none, height=none, shard_row=bounds,
+            path_bytes=arrays["path"], path_offset=arrays["path_offset"],
+        )  # type: ignore[arg-type] # fmt: skip
+        self.paths = self.table.paths(0, len(part))
+        self.sidecars = len(part.fields) > 1
+        self.generated = {
+            slot: (memoryview(arrays[f"generated/{name}"]), arrays[f"generated_end/{name}"])
+            for slot, name in enumerate(part.fields)
+            if f"generated/{name}" in arrays
+        }
+        self.spare = bytearray(1)
+
+    def close(self) -> None:
+        """Closes the folder."""
+        os.close(self.root)
+
+    def open(self, row: int, slot: int) -> int:
+        """Returns a descriptor of a field's file."""
+        name = self.table.names(row)[slot] if self.sidecars else self.paths[row]
+        try:
+            return os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, dir_fd=self.root)
+        except OSError as error:
+            raise system_error(error) from error
+
+    def fill(self, row: int, slot: int, view: memoryview) -> None:
+        """Reads a field that has exactly the planned size.
+
+        Raises:
+            Bad: It has not, or cannot be read.
+        """
+        if slot in self.generated:
+            data, ends = self.generated[slot]
+            view[:] = data[int(ends[row]) : int(ends[row + 1])]
+            return
+        fd = self.open(row, slot)
+        try:
+            done = 0
+            # One byte more is asked for: a file that has grown is noticed without another call.
+            while (more := os.readv(fd, [view[done:], self.spare])) and done + more <= view.nbytes:
+                done += more
+                if done == view.nbytes:
+                    break
+            if done != view.nbytes or more > view.nbytes:
+                raise self.other_size(fd, view.nbytes)
+        except OSError as error:
+            raise system_error(error) from error
+        finally:
+            os.close(fd)
+
+    def other_size(self, fd: int, planned: int) -> Bad:
+        """Returns what a file is that gave more or fewer bytes than planned."""
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            return Bad("not_a_regular_file", "not a regular file any more")
+        return Bad("changed", f"had {planned} bytes when the run began, has {status.st_size} now")
+
+    def stream(self, row: int, slot: int, size: int, take: Callable[[memoryview, int], None], view: memoryview) -> None:
+        """Reads a large field piece by piece."""
+        fd = self.open(row, slot)
+        try:
+            done = 0
+            while done < size:
+                more = os.preadv(fd, [view[: min(size - done, view.nbytes)]], done)
+                if not more:
+                    break
+                take(view[:more], done)
+                done += more
+            if done != size or os.pread(fd, 1, size):
+                raise self.other_size(fd, size)
+        except OSError as error:
+            raise system_error(error) from error
+        finally:
+            os.close(fd)
+
+    def whole(self, row: int, slot: int) -> memoryview:
+        """Returns a large file's bytes, mapped."""
+        fd = self.open(row, slot)
+        try:
+            return memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+        except (OSError, ValueError) as error:
+            raise Bad("unreadable", f"cannot be read: {error}") from error
+        finally:
+            os.close(fd)
+
+
+class FileSource:
+    """The fields of a part as ranges of data files that were written before; nothing is checked again."""
+
+    def __init__(self, task: Mapping[str, Any], arrays: Mapping[str, Array], part: Part) -> None:
+        self.files = [os.open(os.fsencode(name), os.O_RDONLY | os.O_CLOEXEC) for name in task["files"]]
+        self.file = arrays["from"]
+        self.place = [arrays[f"from/{name}"] for name in part.fields]
+
+    def close(self) -> None:
+        """Closes the files."""
+        for fd in self.files:
+            os.close(fd)
+
+    def fill(self, row: int, slot: int, view: memoryview) -> None:
+        """Reads a field."""
+        place, done = int(self.place[slot][row]), 0
+        while done < view.nbytes:
+            more = os.preadv(self.files[self.file[row]], [view[done:]], place + done)
+            if not more:
+                raise OSError(errno.EIO, "a data file that was just written is too short")
+            done += more
+
+    def stream(self, row: int, slot: int, size: int, take: Callable[[memoryview, int], None], view: memoryview) -> None:
+        """Reads a large field piece by piece."""
+        place = int(self.place[slot][row])
+        for done in range(0, size, view.nbytes):
+            piece = view[: min(size - done, view.nbytes)]
+            pread_all(self.files[self.file[row]], piece, place + done)
+            take(piece, done)
+
+
+def pread_all(fd: int, view: memoryview, place: int) -> None:
+    """Reads exactly as many bytes as the view has room for."""
+    done = 0
+    while done < view.nbytes:
+        more = os.preadv(fd, [view[done:]], place + done)
+        if not more:
+            raise OSError(errno.EIO, "a data file that was just written is too short")
+        done += more
+
+
+class Results:
+    """What is found out about the samples of a part."""
+
+    def __init__(self, part: Part) -> None:
+        count = len(part)
+        self.kind = part.kind.copy()
+        self.width = np.zeros(count, np.uint32)
+        self.height = np.zeros(count, np.uint32)
+        self.checksum = [np.zeros(count, np.uint64) for _ in part.fields]
+        self.bad: list[tuple[int, int, Reason, str]] = []
+
+
+def read_part(arrays: Mapping[str, Array], task: Mapping[str, Any]) -> Part:
+    """Returns the part that a task is about."""
+    fields = tuple(task["fields"])
+    own = {name[4:]: array for name, array in arrays.items() if name.startswith("own/")}
+    return Part(
+        first_row=task["first_row"],
+        fields=fields,
+        samples=task["samples"],
+        label=arrays["label"],  # type: ignore[arg-type]
+        kind=arrays["kind"].astype(np.uint8),  # a copy: it is corrected later
+        size=tuple(arrays[f"size/{name}"] for name in fields),  # type: ignore[misc]
+        place=tuple(arrays[f"place/{name}"] for name in fields),  # type: ignore[misc]
+        own=own,
+    )
+
+
+def pack_part(task: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Writes a part; returns what was found out.
+
+    Args:
+        task: `source` ("folder" with `root`, or "files" with `files`), `out` (path of the data file; None:
+            only look), `writer` and `options` (None: there is nothing between the fields), `check`,
+            `max_pixels`, `first_row`, `fields`, `samples`.
+        arrays: The columns of the part and of its source.
+    """
+    part = read_part(arrays, task)
+    writer: Writer | None = None
+    if task["writer"] is not None:
+        kind = WRITERS.load(task["writer"])
+        writer = kind(kind.Options(**task["options"]))
+    known = task["source"] == "files"
+    results = Results(part)
+    with ExitStack() as stack:
+        source = (FileSource if known else FolderSource)(task, arrays, part)
+        stack.callback(source.close)
+        fd = None
+        if task["out"] is not None:
+            fd = os.open(os.fsencode(task["out"]), os.O_WRONLY | os.O_CLOEXEC)
+            stack.callback(os.close, fd)
+        window = Window(fd)
+        look = None if known else Look(results, task["check"] == "decode", task["max_pixels"])
+        write_part(part, writer, source, window, look)
+        if writer is not None and writer.names_kind and fd is not None:
+            changed = np.flatnonzero(results.kind != part.kind)
+            if changed.shape[0]:
+                part.kind[changed] = results.kind[changed]
+                rewrite_frames(writer, part, changed, window)
+    if known:
+        return {"bad": []}, {}
+    found: dict[str, Array] = {"kind": results.kind, "width": results.width, "height": results.height}
+    found |= {f"checksum/{name}": c for name, c in zip(part.fields, results.checksum, strict=True)}
+    return {"bad": results.bad}, found
+
+
+class Look:
+    """Finds out about a field's bytes: format, size in pixels, checksum, and whether it can be decoded."""
+
+    def __init__(self, results: Results, decode: bool, max_pixels: int) -> None:
+        self.results = results
+        self.max_pixels = max_pixels
+        self.check = None
+        if decode:
+            from fastconv.converters.check import check_pixels
+
+            self.check = check_pixels
+
+    def __call__(self, row: int, slot: int, data: memoryview, size: int, checksum: int | None = None) -> None:
+        """Looks at a field; `data` may be only the beginning of a large one, then its checksum is given.
+
+        Raises:
+            BadImage: It is no image.
+        """
+        results = self.results
+        if slot == 0:
+            found = sniff(data, size)
+            results.kind[row] = kind_code(found.kind)
+            results.width[row], results.height[row] = found.width, found.height
+            if self.check is not None and data.nbytes == size:
+                self.check(data, found.kind, self.max_pixels)
+        results.checksum[slot][row] = xxhash.xxh3_64_intdigest(data) if checksum is None else checksum
+
+
+def write_part(
+    part: Part, writer: Writer | None, source: FolderSource | FileSource, window: Window, look: Look | None
+) -> None:
+    """Puts the part's bytes into the window in the order of their places."""
+    places, slots, rows = [], [], []
+    for slot, size in enumerate(part.size):
+        there = np.flatnonzero(size >= 0)
+        places.append(part.place[slot][there])
+        slots.append(np.full(there.shape[0], slot, np.int64))
+        rows.append(there)
+    frame_data, ends, pieces = memoryview(b""), [0], 0
+    extents = sizes = [size.tolist() for size in part.size]
+    if writer is not None and window.fd is not None:
+        extents = [extent.tolist() for extent in writer.extents(part)]
+        frame = writer.frame(part, np.arange(len(part)))
+        frame_data, ends, pieces = frame.data, [0, *frame.end.tolist()], frame.place.shape[0]
+        places.insert(0, frame.place)
+        slots.insert(0, np.full(pieces, -1, np.int64))
+        rows.insert(0, np.arange(pieces))
+    place = np.concatenate(places)
+    order = np.argsort(place, kind="stable")
+    items = zip(
+        place[order].tolist(), np.concatenate(slots)[order].tolist(), np.concatenate(rows)[order].tolist(), strict=True
+    )
+    for at, slot, row in items:
+        if slot < 0:
+            start, stop = ends[row], ends[row + 1]
+            for piece in range(start, stop, WINDOW):
+                end = min(piece + WINDOW, stop)
+                window.room(at + piece - start, end - piece, end - piece)[:] = frame_data[piece:end]
+            continue
+        size, extent = sizes[slot][row], extents[slot][row]
+        try:
+            if extent <= WINDOW:
+                view = window.room(at, size, extent)
+                source.fill(row, slot, view)
+                if look is not None:
+                    look(row, slot, view, size)
+            else:
+                window.flush()
+                write_large(row, slot, size, at, source, window, look)
+        except (Bad, BadImage) as error:
+            if look is None:
+                raise
+            look.results.bad.append((row, slot, error.reason, error.message))
+    window.flush()
+
+
+def write_large(
+    row: int, slot: int, size: int, at: int, source: FolderSource | FileSource, window: Window, look: Look | None
+) -> None:
+    """Writes a field that does not fit the window, piece by piece."""
+    digest, head = xxhash.xxh3_64(), []
+
+    def take(piece: memoryview, done: int) -> None:
+        if look is not None:
+            digest.update(piece)
+            if not done:
+                head.append(bytes(piece))
+        window.write(piece, at + done)
+
+    source.stream(row, slot, size, take, window.view)
+    if look is not None and isinstance(source, FolderSource):
+        look(row, slot, memoryview(head[0]), size, digest.intdigest())
+        if slot == 0 and look.check is not None:
+            look(row, slot, source.whole(row, slot), size, digest.intdigest())
+
+
+def rewrite_frames(writer: Writer, part: Part, rows: npt.NDArray[np.int64], window: Window) -> None:
+    """Writes the frame of some rows again: their images are of other formats than their names said."""
+    frame = writer.frame(part, rows)
+    start = 0
+    for place, end in zip(frame.place.tolist(), frame.end.tolist(), strict=True):
+        window.write(frame.data[start:end], place)
+        start = end

@@ -1,0 +1,108 @@
+"""From samples in order to a table of rows, and from its layout to parts that can be written apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from fastconv.converters.writer import Layout
+from fastconv.loaders.listing import Listing
+from fastconv.loaders.meta import NO_ID, PackMeta
+from fastconv.loaders.table import SampleTable
+
+__all__ = ["Cut", "cut_parts", "new_table", "pack_id", "placed", "without"]
+
+PART_BYTES = 16 << 20
+"""What a part holds: enough that sending it costs nothing, few enough that all workers end together and
+that little is done twice after an interruption."""
+SAMPLE_COST = 8192
+"""A sample counts as so many bytes more: opening a file costs about as much as copying these."""
+
+
+class Cut(NamedTuple):
+    """A range of rows inside one shard."""
+
+    shard: int
+    start: int
+    stop: int
+
+
+def new_table(listing: Listing) -> SampleTable:
+    """Returns the table of a listing's rows; checksums, pixels and places are to be filled in."""
+    count = len(listing)
+    return SampleTable(
+        fields=listing.fields,
+        label=listing.label,
+        kind=listing.kind,
+        width=np.zeros(count, np.uint32),
+        height=np.zeros(count, np.uint32),
+        path_bytes=listing.path_bytes,
+        path_offset=listing.path_offset,
+        shard_row=np.array([0, count], np.int64),
+        offset=(),
+        size=listing.size,
+        checksum=tuple(np.zeros(count, np.uint64) for _ in listing.fields),
+    )
+
+
+def placed(table: SampleTable, layout: Layout) -> SampleTable:
+    """Returns the table with the places of a layout."""
+    return replace(table, shard_row=layout.shard_row, offset=layout.offset, base=layout.base)
+
+
+def without(table: SampleTable, rows: npt.NDArray[np.bool_]) -> SampleTable:
+    """Returns the table without the marked rows, as if they had never been there; places are dropped."""
+    keep = ~rows
+    count = int(keep.sum())
+    # The paths are copied run by run: few rows go, so the runs are long.
+    edges = np.flatnonzero(np.diff(keep.astype(np.int8), prepend=0, append=0))
+    starts, stops = table.path_offset[edges[::2]].tolist(), table.path_offset[edges[1::2]].tolist()
+    runs = [table.path_bytes[start:stop] for start, stop in zip(starts, stops, strict=True)]
+    lengths = np.diff(table.path_offset)[keep]
+    return SampleTable(
+        fields=table.fields,
+        label=table.label[keep],
+        kind=table.kind[keep],
+        width=table.width[keep],
+        height=table.height[keep],
+        path_bytes=np.concatenate([np.zeros(0, np.uint8), *runs]),
+        path_offset=np.concatenate([np.zeros(1, np.uint64), np.cumsum(lengths, dtype=np.uint64)]),
+        shard_row=np.array([0, count], np.int64),
+        offset=(),
+        size=tuple(column[keep] for column in table.size),
+        checksum=tuple(column[keep] for column in table.checksum),
+    )
+
+
+def cut_parts(table: SampleTable, layout: Layout) -> Iterator[Cut]:
+    """Yields the parts of all shards, in order."""
+    cost = np.full(len(table), SAMPLE_COST, np.int64)
+    for size in table.size:
+        cost += np.maximum(size, 0)
+    done = np.cumsum(cost)
+    for shard, (first, last) in enumerate(zip(layout.shard_row[:-1].tolist(), layout.shard_row[1:].tolist(), strict=True)):
+        start = first
+        while start < last:
+            before = int(done[start - 1]) if start else 0
+            stop = int(np.searchsorted(done, before + PART_BYTES, side="right"))
+            stop = min(max(stop, start + 1), last)
+            yield Cut(shard, start, stop)
+            start = stop
+
+
+def pack_id(meta: PackMeta, table: SampleTable) -> str:
+    """Returns the id of a pack: xxh3-128 of all columns of its table and of what it says of itself.
+
+    The names of its shards do not count, so a pack may be called anything.
+    """
+    digest = xxhash.xxh3_128()
+    digest.update(meta.with_id(NO_ID).with_shards(()).to_json().encode())
+    for name, column in sorted(table.arrays().items()):
+        digest.update(f"\0{name}\0".encode())
+        digest.update(np.ascontiguousarray(column).view(np.uint8))
+    return digest.hexdigest()

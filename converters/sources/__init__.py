@@ -1,0 +1,1 @@
+"""Where samples come from: a folder, or a folder and a list of labels."""

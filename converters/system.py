@@ -1,0 +1,77 @@
+"""Calls of the system that Python's `os` lacks. Where the system has none, they do what is next best."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+import sys
+from functools import cache
+from typing import Any
+
+__all__ = ["die_with_parent", "exchange", "rename_new", "start_writeback"]
+
+AT_FDCWD = -100
+RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
+SYNC_FILE_RANGE_WRITE = 2
+PR_SET_PDEATHSIG = 1
+
+
+@cache
+def libc(name: str) -> Any:
+    """Returns a function of the C library; None where it has none of that name."""
+    if not sys.platform.startswith("linux"):
+        return None
+    return getattr(ctypes.CDLL(None, use_errno=True), name, None)
+
+
+def start_writeback(fd: int, place: int, size: int) -> None:
+    """Lets the system begin to write these bytes to the disk, so that the fsync at the end is short."""
+    call = libc("sync_file_range")
+    if call is not None:
+        call(fd, ctypes.c_int64(place), ctypes.c_int64(size), SYNC_FILE_RANGE_WRITE)
+
+
+def die_with_parent() -> None:
+    """Lets the system kill this process when the thread that started it ends."""
+    call = libc("prctl")
+    if call is not None:
+        parent = os.getppid()
+        call(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before the call
+            os._exit(1)
+
+
+def _renameat2(source: str, target: str, flags: int) -> bool:
+    """Renames with flags; returns whether the system and the file system can."""
+    call = libc("renameat2")
+    if call is None:
+        return False
+    if call(AT_FDCWD, os.fsencode(source), AT_FDCWD, os.fsencode(target), flags) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), target)
+
+
+def rename_new(source: str, target: str) -> None:
+    """Renames to a name that must be free.
+
+    Raises:
+        FileExistsError: It is not.
+    """
+    if not _renameat2(source, target, RENAME_NOREPLACE):
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        os.rename(source, target)
+
+
+def exchange(one: str, other: str) -> None:
+    """Lets two files or folders change places, in one step where the file system can."""
+    if not _renameat2(one, other, RENAME_EXCHANGE):
+        aside = f"{one}.old"
+        os.rename(other, aside)
+        os.rename(one, other)
+        os.rename(aside, one)

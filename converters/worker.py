@@ -1,0 +1,92 @@
+"""A worker process: takes tasks from its standard input and answers on its standard output.
+
+A message is a u64 length and a block of arrays (`fastconv.loaders.arrays`) whose metadata holds JSON: the
+task, or the answer. The worker ends when its input does, or when its parent dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
+
+from fastconv.converters.part import pack_part
+from fastconv.converters.system import die_with_parent
+from fastconv.loaders.arrays import Array, block_size, dump_arrays, load_arrays
+from fastconv.loaders.errors import FastconvError
+
+__all__ = ["main", "receive", "send"]
+
+Task = Callable[[Mapping[str, Any], Mapping[str, Array]], tuple[dict[str, Any], dict[str, Array]]]
+
+
+def verify_part(task: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Runs `fastconv.converters.verify.verify_part`, imported when it is first needed."""
+    from fastconv.converters.verify import verify_part as run
+
+    return run(task, arrays)
+
+
+TASKS: dict[str, Task] = {"pack": pack_part, "verify": verify_part}
+
+
+def send(stream: BinaryIO, content: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    """Writes a message."""
+    block = dump_arrays(arrays, {"content": json.dumps(content)})
+    stream.write(block_size(block).to_bytes(8, "little"))
+    for buffer in block:
+        stream.write(buffer)
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> tuple[dict[str, Any], dict[str, Array]] | None:
+    """Reads a message; None at the end of the stream."""
+    head = stream.read(8)
+    if len(head) < 8:
+        return None
+    size = int.from_bytes(head, "little")
+    block = stream.read(size)
+    if len(block) < size:
+        return None
+    arrays, metadata = load_arrays(block)
+    return json.loads(metadata["content"]), arrays
+
+
+def answer(content: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Runs a task; what goes wrong is part of the answer."""
+    try:
+        return TASKS[content["run"]](content, arrays)
+    except FastconvError as error:
+        return {"error": {"type": "fastconv", "message": str(error)}}, {}
+    except OSError as error:
+        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else content.get("out")
+        return {"error": {"type": "os", "errno": error.errno, "message": str(error), "file": name}}, {}
+    except Exception:
+        return {"error": {"type": "bug", "message": traceback.format_exc()}}, {}
+
+
+def main() -> None:
+    """Serves until the input ends."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    tasks, answers = os.fdopen(0, "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints must not get between the answers
+    held: list[int] = []
+    while (message := receive(tasks)) is not None:
+        content, arrays = message
+        if content["run"] == "hold":  # a lock that tells the next run that this process is still there
+            held.append(os.open(os.fsencode(content["lock"]), os.O_RDWR | os.O_CLOEXEC))
+            fcntl.flock(held[-1], fcntl.LOCK_SH)
+            send(answers, {}, {})
+            continue
+        send(answers, *answer(content, arrays))
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(0)

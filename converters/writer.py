@@ -1,0 +1,240 @@
+"""What a format's writing side gives: places for every byte, from sizes alone.
+
+A pack is planned before a byte is written. `Writer.lay_out` gives each field of each sample its place in
+a data file; the bytes between the fields (heads of records, pages, padding) are given by `Writer.frame`,
+for any range of rows, in whichever process writes them. So every part of a pack can be written at any
+time, in any order, by any process, and the same bytes come out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fastconv.loaders.errors import UsageError
+from fastconv.loaders.meta import PackMeta, Shard
+from fastconv.loaders.registry import Registry
+from fastconv.loaders.table import SampleTable
+
+__all__ = ["WRITERS", "Frame", "Layout", "NoOptions", "Part", "Sharding", "Writer", "key_width"]
+
+Array = npt.NDArray[np.generic]
+Rows = npt.NDArray[np.int64]
+
+
+def key_width(samples: int) -> int:
+    """Returns how many digits the keys of a pack have: those of its last sample's number."""
+    return len(str(max(samples - 1, 0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """How a pack is cut into data files.
+
+    Attributes:
+        bytes: No file is larger, unless one sample is.
+        samples: No file holds more; None: only the bytes count.
+    """
+
+    bytes: int = 256_000_000
+    samples: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.bytes < 1 or (self.samples is not None and self.samples < 1):
+            raise UsageError("a shard holds at least one byte and one sample: give a positive size")
+
+
+@dataclass(frozen=True, slots=True)
+class NoOptions:
+    """The options of a format that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where everything goes.
+
+    Attributes:
+        shards: The data files, with their final sizes, but for those whose size only `finish` knows.
+        shard_row: int64 (S + 1,): the first row of each shard, and the number of rows.
+        offset: For each field uint64 (N,): where its bytes start in the shard, less `base`.
+        base: For each field: what is added to `offset`.
+        own: What the format keeps for `Writer.part` and `Writer.finish`.
+    """
+
+    shards: tuple[Shard, ...]
+    shard_row: Rows
+    offset: tuple[npt.NDArray[np.uint64], ...]
+    base: tuple[int, ...]
+    own: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A range of rows of one shard, written by one process at a time.
+
+    Attributes:
+        first_row: Number of its first sample in the pack.
+        fields: Names of the fields, the image first.
+        samples: How many samples the whole pack has: the width of its keys.
+        label, kind: int64 (n,) and uint8 (n,), as in the sample table.
+        size: For each field int64 (n,); -1 where there is none.
+        place: For each field int64 (n,): where its bytes start in the file.
+        own: The format's own arrays, from `Writer.part`.
+    """
+
+    first_row: int
+    fields: tuple[str, ...]
+    samples: int
+    label: Rows
+    kind: npt.NDArray[np.uint8]
+    size: tuple[Rows, ...]
+    place: tuple[Rows, ...]
+    own: Mapping[str, Array]
+
+    def __len__(self) -> int:
+        return self.label.shape[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Bytes that are no field, in pieces.
+
+    Attributes:
+        place: int64 (k,): where each piece starts in the file.
+        data: The pieces, one after the other.
+        end: int64 (k,): where each piece ends in `data`.
+    """
+
+    place: Rows
+    data: memoryview
+    end: Rows
+
+    @classmethod
+    def joined(cls, *blocks: tuple[Rows, npt.NDArray[np.uint8]]) -> Frame:
+        """Returns a frame of blocks of equal pieces: places (k,) and bytes uint8 (k, size) of each."""
+        blocks = tuple((place, data) for place, data in blocks if place.shape[0])
+        if not blocks:
+            return cls(np.zeros(0, np.int64), memoryview(b""), np.zeros(0, np.int64))
+        sizes = np.concatenate([np.full(data.shape[0], data.shape[1], np.int64) for _, data in blocks])
+        data = np.concatenate([data.reshape(-1) for _, data in blocks])
+        return cls(np.concatenate([place for place, _ in blocks]), memoryview(data), np.cumsum(sizes))
+
+
+class Writer(ABC):
+    """Writes one format.
+
+    Attributes:
+        name: The format's name, that of its module.
+        title: The format's name as people write it.
+        suffixes: Endings of OUT that mean this format.
+        Options: Frozen dataclass of the format's own settings (`--option NAME=VALUE`).
+        folder_suffixes: Those of `suffixes` whose pack is a folder.
+        sharded: Whether a pack may be cut into several data files (OUT is then a folder).
+        table_inside: Whether the data file itself holds the sample table.
+        names_kind: Whether the frame depends on the images' formats, which are known only when their
+            bytes were read.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+    Options: ClassVar[type[Any]] = NoOptions
+    is_folder: ClassVar[bool] = False
+    sharded: ClassVar[bool] = False
+    table_inside: ClassVar[bool] = False
+    names_kind: ClassVar[bool] = False
+
+    def __init__(self, options: Any = None) -> None:
+        self.options = self.Options() if options is None else options
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the options that are not at their default, as the pack's meta keeps them."""
+        values = dataclasses.asdict(self.options)
+        default = dataclasses.asdict(self.Options())
+        return {name: value for name, value in values.items() if value != default[name]}
+
+    @abstractmethod
+    def lay_out(
+        self, folder: str, stem: str | None, sharding: Sharding, meta: PackMeta, table: SampleTable
+    ) -> Layout:
+        """Returns where everything goes.
+
+        Args:
+            folder: Exists; the data files will be written into it. What has to be made by a library is
+                made here.
+            stem: What shards are called after; None: the pack is the single file `folder/data`.
+            sharding: How to cut it, for formats that are `sharded`.
+            meta: What the pack will say of itself; its id and shards are not known yet.
+            table: The rows, with their sizes, labels and paths; all else may still change.
+
+        Raises:
+            UsageError: The format cannot hold something of this.
+        """
+
+    def part(self, layout: Layout, start: int, stop: int) -> dict[str, Array]:
+        """Returns the format's own arrays for a range of rows, for `frame` in another process."""
+        return {}
+
+    def frame(self, part: Part, rows: Rows) -> Frame:
+        """Returns the bytes between the fields of these rows (positions in the part)."""
+        return Frame.joined()
+
+    def extents(self, part: Part) -> tuple[Rows, ...]:
+        """Returns for each field how many bytes it takes with the zeros that belong behind it, int64 (n,)."""
+        return part.size
+
+    @abstractmethod
+    def finish(self, folder: str, layout: Layout, meta: PackMeta, table: SampleTable) -> None:
+        """Writes what is left when all parts are written; meta and table are final now."""
+
+    def total_size(self, folder: str, layout: Layout) -> int:
+        """Returns the bytes of all data files once they are finished."""
+        return sum(shard.size for shard in layout.shards)
+
+
+def shard_bounds(weight: npt.NDArray[np.int64], sharding: Sharding, overhead: int = 0) -> Rows:
+    """Returns the first row of each shard, and the number of rows, int64 (S + 1,).
+
+    Shards are as equal as can be: in their numbers of samples when `sharding.samples` is given (they
+    differ by at most one), else in bytes, none of them over the limit unless it holds a single sample.
+
+    Args:
+        weight: Bytes that each row takes in its shard, int64 (N,).
+        sharding: The limits.
+        overhead: Bytes that every shard takes besides.
+    """
+    count = weight.shape[0]
+    if sharding.samples is not None:
+        shards = -(-count // sharding.samples)
+        return np.arange(shards + 1, dtype=np.int64) * count // shards
+    stops = np.concatenate([[0], np.cumsum(weight)])
+    room = max(sharding.bytes - overhead, 1)
+    shards = max(-(-int(stops[-1]) // room), 1)
+    while True:
+        wanted = np.arange(shards + 1, dtype=np.int64) * int(stops[-1]) // shards
+        bounds = np.unique(np.searchsorted(stops, wanted, side="left"))
+        bounds[-1] = count
+        sizes = stops[bounds[1:]] - stops[bounds[:-1]]
+        alone = bounds[1:] - bounds[:-1] == 1
+        if shards >= count or bool(np.all((sizes <= room) | alone)):
+            return bounds
+        shards += 1 + shards // 64
+
+
+WRITERS: Registry[Writer] = Registry("fastconv.converters.formats", "fastconv.writers", Writer)  # type: ignore[type-abstract]
+"""All formats that can be written."""
+
+
+def pwrite_all(fd: int, data: memoryview | bytes, place: int) -> None:
+    """Writes all bytes at a place: the system may write fewer than asked, 0x7ffff000 at most."""
+    view = memoryview(data)
+    while view.nbytes:
+        done = os.pwrite(fd, view, place)
+        view, place = view[done:], place + done

@@ -1,0 +1,73 @@
+"""Reads packs and folders of images in training code.
+
+    from fastconv.loaders import open_dataset
+
+    train = open_dataset("train.lmdb", transform=transform)  # (image, label), as ImageFolder gives
+
+Every format has its own Dataset too, named by its reader: `LMDBDataset`, `WebDatasetDataset`,
+`HDF5Dataset`, `ImageFolderDataset` and those of plug-ins. Importing this package is quick: PyTorch and
+a format come with the first name that needs them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastconv.loaders.errors import (
+    CorruptPackError,
+    FastconvError,
+    MissingDependencyError,
+    NotAPackError,
+    PackChangedError,
+    PackError,
+    SampleError,
+    UsageError,
+)
+
+__all__ = [
+    "CorruptPackError",
+    "FastconvError",
+    "HDF5Dataset",
+    "ImageFolderDataset",
+    "LMDBDataset",
+    "MissingDependencyError",
+    "NotAPackError",
+    "PackChangedError",
+    "PackDataset",
+    "PackError",
+    "SampleError",
+    "UsageError",
+    "WebDatasetDataset",
+    "open_dataset",
+    "open_pack",
+]
+
+if TYPE_CHECKING:
+    from fastconv.loaders.datasets import PackDataset, open_dataset
+    from fastconv.loaders.open import open_pack
+
+    # What the registry gives at run time, for tools that read the source.
+    class HDF5Dataset(PackDataset): ...
+
+    class ImageFolderDataset(PackDataset): ...
+
+    class LMDBDataset(PackDataset): ...
+
+    class WebDatasetDataset(PackDataset): ...
+
+else:
+    _MODULES = {"PackDataset": "datasets", "open_dataset": "datasets", "open_pack": "open"}
+
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name in _MODULES:
+            return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        if name.endswith("Dataset") and not name.startswith("_"):
+            found = import_module(f"{__name__}.datasets").dataset_named(name)
+            if found is not None:
+                return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

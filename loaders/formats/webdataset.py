@@ -1,0 +1,332 @@
+"""Reads WebDataset shards: tar files whose members KEY.EXT make samples.
+
+Our own packs bring a sample table (`fastconv.loaders.index`), which is believed when it fits its data:
+every shard is as long as it says and has the pack's id in its first header. Without it the headers are
+read once, one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from fastconv.loaders.errors import CorruptPackError, PackChangedError, printable
+from fastconv.loaders.index import index_path, load_index
+from fastconv.loaders.kinds import kind_code, kind_of_name
+from fastconv.loaders.meta import PackMeta, Shard
+from fastconv.loaders.reader import MappedReader, map_file
+from fastconv.loaders.sample import BadFile
+from fastconv.loaders.table import SampleTable, path_entry
+
+__all__ = ["WebDatasetReader"]
+
+BLOCK = 512
+REGULAR = (b"0", b"\0", b"7")
+MOST_EXTENDED = 1 << 20
+"""A name is no longer than this; a larger extended header is damage, not a name."""
+
+
+class WebDatasetReader(MappedReader):
+    """Reads a folder of shards, or one tar."""
+
+    name = "webdataset"
+    title = "WebDataset"
+    suffixes = (".tar",)
+    dataset = "WebDatasetDataset"
+
+    @classmethod
+    def recognises(cls, path: str) -> bool:
+        if os.path.isdir(path):
+            return bool(shard_names(path))
+        return os.path.isfile(path) and is_tar(path)
+
+    @classmethod
+    def open(cls, path: str) -> Self:
+        notices = []
+        try:
+            found = load_index(path)
+            if found is not None:
+                return cls(path, *found, shard_files(path, found[0]))
+        except (CorruptPackError, PackChangedError) as error:
+            notices.append(f"the sample table is ignored, the headers are read instead: {error}")
+        files = [os.path.join(path, name) for name in shard_names(path)] if os.path.isdir(path) else [path]
+        reader = cls.scanned(path, files)
+        reader.notices += notices
+        return reader
+
+    def __init__(self, path: str, meta: PackMeta, table: SampleTable, files: Sequence[str]) -> None:
+        super().__init__(path, meta, table, files)
+        for file, shard in zip(files, meta.shards, strict=True):
+            if os.path.getsize(file) != shard.size:
+                raise PackChangedError(
+                    f"{printable(file)}: has {os.path.getsize(file)} bytes, {printable(index_path(path))} says {shard.size}"
+                )
+        if len(table):
+            self._view(0)
+
+    def _check_view(self, shard: int, view: memoryview) -> None:
+        row = self._first_rows[shard]
+        if self.meta.id and row < len(self.table):
+            place = self.table.base[0] + self.table.offset[0].item(row) - BLOCK
+            stamp = bytes(view[place + 297 : place + 329]).rstrip(b"\0")
+            if stamp != self.meta.id.encode()[:31]:
+                raise PackChangedError(
+                    f"{printable(self.files[shard])}: belongs to another pack than {printable(index_path(self.path))}"
+                )
+
+    def key(self, row: int) -> str:
+        if self.meta.id:
+            return super().key(row)
+        path = self.table.path(row)
+        return split_name(path)[0]
+
+    @classmethod
+    def scanned(cls, path: str, files: Sequence[str]) -> Self:
+        """Returns the pack as its headers tell it.
+
+        Raises:
+            CorruptPackError: There is no whole sample in it.
+        """
+        bad: list[BadFile] = []
+        shards = []
+        builder = TableBuilder()
+        for file in files:
+            block = map_file(file)
+            view = memoryview(block) if block is not None else memoryview(b"")
+            label = os.path.basename(file)
+            for member in members(view, label, bad):
+                builder.add(member, view, label, bad)
+            builder.end_shard(label, bad)
+            shards.append(Shard(label, view.nbytes))
+        table, fields = builder.table()
+        labelled = bool(len(table)) and bool((table.label != -1).any())
+        meta = PackMeta(
+            format=cls.name, id="", samples=len(table), fields=fields,
+            labels="int" if labelled else "none", shards=tuple(shards),
+        )  # fmt: skip
+        reader = cls(path, meta, table, files)
+        reader.bad = bad
+        return reader
+
+
+def shard_names(folder: str) -> list[str]:
+    """Returns the names of the tar files in a folder, in order."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return sorted(name for name in names if name.endswith(".tar") and not name.startswith("."))
+
+
+def shard_files(path: str, meta: PackMeta) -> list[str]:
+    """Returns the data files that a pack names."""
+    if not os.path.isdir(path):
+        return [path]
+    return [os.path.join(path, shard.name) for shard in meta.shards]
+
+
+def is_tar(path: str) -> bool:
+    """Returns whether a file begins with a tar header."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(BLOCK)
+    except OSError:
+        return False
+    return len(head) == BLOCK and (right_checksum(head) or (not any(head) and path.endswith(".tar")))
+
+
+def right_checksum(header: bytes) -> bool:
+    """Returns whether a header's checksum fits; some tars count signed bytes."""
+    try:
+        given = int(header[148:156].strip(b" \0") or b"0", 8)
+    except ValueError:
+        return False
+    total = sum(header) - sum(header[148:156]) + 8 * 32
+    return given in (total, total - 256 * sum(byte > 127 for byte in header[:148] + header[156:]))
+
+
+class Member(NamedTuple):
+    """A regular file in a tar.
+
+    Attributes:
+        name: As `os.fsdecode` text, without a leading `./`.
+        place: Where its bytes start.
+        size: How many they are.
+    """
+
+    name: str
+    place: int
+    size: int
+
+
+def number(text: bytes) -> int:
+    """Returns a number of a header: octal digits, or binary when the first bit is set.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    if text[0] & 0x80:
+        return int.from_bytes(text[1:], "big")
+    return int(text.strip(b" \0") or b"0", 8)
+
+
+def pax_path(data: bytes) -> str | None:
+    """Returns the path that an extended header gives."""
+    while data:
+        length, _, rest = data.partition(b" ")
+        if not length.isdigit() or int(length) <= len(length) + 1:
+            return None
+        record = data[len(length) + 1 : int(length) - 1]
+        if record.startswith(b"path="):
+            return os.fsdecode(record[5:])
+        data = data[int(length) :]
+    return None
+
+
+def members(view: memoryview, file: str, bad: list[BadFile]) -> Iterator[Member]:
+    """Yields the regular files of a tar; what ends it before its end mark goes to `bad`."""
+    place, given = 0, None
+    while place + BLOCK <= view.nbytes:
+        header = bytes(view[place : place + BLOCK])
+        if not any(header):
+            return
+        try:
+            if not right_checksum(header):
+                raise ValueError
+            size = number(header[124:136])
+        except ValueError:
+            bad.append(BadFile(f"{file} offset {place}", "bad_record", f"{file}: damaged tar header at {place}: what follows is lost"))
+            return
+        start, flag = place + BLOCK, header[156:157]
+        name = given or os.fsdecode(header[:100].partition(b"\0")[0])
+        if given is None and header[257:263] == b"ustar\0" and header[345]:
+            name = os.fsdecode(header[345:500].partition(b"\0")[0]) + "/" + name
+        if start + size > view.nbytes:
+            bad.append(BadFile(name, "truncated", f"{file}: member {printable(name)} is cut short: needs {size} bytes, has {view.nbytes - start}"))
+            return
+        place = start + (size + BLOCK - 1) // BLOCK * BLOCK
+        if flag in (b"x", b"L") and size <= MOST_EXTENDED:
+            data = bytes(view[start : start + size])
+            given = pax_path(data) if flag == b"x" else os.fsdecode(data.rstrip(b"\0"))
+            continue
+        given = None
+        if flag in REGULAR and not name.endswith("/"):
+            while name.startswith("./"):
+                name = name[2:]
+            yield Member(name, start, size)
+    if view.nbytes % BLOCK or view.nbytes == 0:
+        bad.append(BadFile(file, "truncated", f"{file}: ends without an end mark, in the middle of a header"))
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Returns key and extension: the name up to and after the first dot of its last component
+    (webdataset, `tariterators.base_plus_ext`)."""
+    folder, slash, base = name.rpartition("/")
+    stem, _, extension = base.partition(".")
+    return folder + slash + stem, extension
+
+
+class TableBuilder:
+    """Groups members that follow each other under one key into samples."""
+
+    def __init__(self) -> None:
+        self.key: str | None = None
+        self.parts: dict[str, Member] = {}
+        self.label = -1
+        self.rows = 0
+        self.fields: dict[str, tuple[array[int], array[int]]] = {}
+        self.labels = array("q")
+        self.kinds = bytearray()
+        self.images: tuple[array[int], array[int]] = (array("q"), array("q"))
+        self.names: list[tuple[str, dict[str, str]]] = []
+        self.shard_rows = array("q", [0])
+        self.seen: set[str] = set()
+
+    def add(self, member: Member, view: memoryview, file: str, bad: list[BadFile]) -> None:
+        """Takes the next member of a shard."""
+        key, extension = split_name(member.name)
+        base = key.rpartition("/")[2]
+        if not base or not extension or base.startswith("__") and base.endswith("__"):
+            return
+        if key != self.key:
+            self.end_sample(file, bad)
+            self.key = key
+        extension = extension.lower()
+        if extension in self.parts:
+            bad.append(BadFile(member.name, "duplicate_key", f"{file}: member {printable(member.name)} is there twice: the first is used"))
+            return
+        self.parts[extension] = member
+        if extension == "cls":
+            text = bytes(view[member.place : member.place + member.size]).strip()
+            try:
+                self.label = int(text)
+            except ValueError:
+                self.label = -1
+
+    def end_sample(self, file: str, bad: list[BadFile]) -> None:
+        """Closes the sample that is being gathered."""
+        parts, key, label = self.parts, self.key, self.label
+        self.key, self.parts, self.label = None, {}, -1
+        if key is None:
+            return
+        images = [name for name in parts if kind_of_name("." + name) and "." not in name]
+        images = images or [name for name in parts if kind_of_name("." + name)]
+        if len(images) != 1:
+            what = "has no image" if not images else f"has several images ({', '.join(images)})"
+            bad.append(BadFile(key, "missing_part", f"{file}: sample {printable(key)} {what}"))
+            return
+        if key in self.seen:
+            bad.append(BadFile(key, "missing_part", f"{file}: the members of {printable(key)} do not follow each other: make the tar with --sort=name"))
+            return
+        self.seen.add(key)
+        image = parts.pop(images[0])
+        own_label = parts.pop("cls", None)
+        self.labels.append(label if own_label is not None else -1)
+        self.kinds.append(kind_code(kind_of_name("." + images[0]) or "bin"))
+        for column, value in zip(self.images, (image.place, image.size), strict=True):
+            column.append(value)
+        names = {}
+        for name, member in parts.items():
+            places, sizes = self.fields.setdefault(name, (array("q"), array("q")))
+            missing = self.rows - len(places)
+            places.extend([0] * missing)
+            sizes.extend([-1] * missing)
+            places.append(member.place)
+            sizes.append(member.size)
+            names[name] = member.name.rpartition("/")[2]
+        self.names.append((image.name, names))
+        self.rows += 1
+
+    def end_shard(self, file: str, bad: list[BadFile]) -> None:
+        """Closes a shard: a sample does not go on in the next one."""
+        self.end_sample(file, bad)
+        self.seen.clear()
+        self.shard_rows.append(self.rows)
+
+    def table(self) -> tuple[SampleTable, tuple[str, ...]]:
+        """Returns the table of all samples, and its fields."""
+        fields = ("image", *sorted(self.fields))
+        for places, sizes in self.fields.values():
+            missing = self.rows - len(places)
+            places.extend([0] * missing)
+            sizes.extend([-1] * missing)
+        columns = [self.images, *(self.fields[name] for name in fields[1:])]
+        entries = [path_entry(path, names, fields) for path, names in self.names]
+        ends = np.cumsum([0, *map(len, entries)], dtype=np.uint64)
+        table = SampleTable(
+            fields=fields,
+            label=np.array(self.labels, np.int64),
+            kind=np.frombuffer(bytes(self.kinds), np.uint8),
+            width=np.zeros(self.rows, np.uint32),
+            height=np.zeros(self.rows, np.uint32),
+            path_bytes=np.frombuffer(b"".join(entries), np.uint8),
+            path_offset=ends,
+            shard_row=np.array(self.shard_rows, np.int64),
+            offset=tuple(np.array(places, np.uint64) for places, _ in columns),
+            size=tuple(np.array(sizes, np.int64) for _, sizes in columns),
+        )
+        return table, fields

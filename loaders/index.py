@@ -1,0 +1,47 @@
+"""The sample table beside packs whose format holds no flat arrays: a safetensors file.
+
+`index.safetensors` inside a folder of shards, `OUT.index.safetensors` beside a single file. Its metadata
+holds under `fastconv` what the pack says of itself (JSON), its tensors are the columns of
+`fastconv.loaders.table`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fastconv.loaders.arrays import load_arrays
+from fastconv.loaders.errors import CorruptPackError, printable
+from fastconv.loaders.meta import PackMeta
+from fastconv.loaders.reader import map_file
+from fastconv.loaders.table import SampleTable
+
+__all__ = ["META_KEY", "index_path", "load_index"]
+
+META_KEY = "fastconv"
+
+
+def index_path(pack: str) -> str:
+    """Returns where the sample table of a pack lies."""
+    if os.path.isdir(pack):
+        return os.path.join(pack, "index.safetensors")
+    return f"{pack}.index.safetensors"
+
+
+def load_index(pack: str) -> tuple[PackMeta, SampleTable] | None:
+    """Returns what lies beside a pack, mapped; None where nothing does.
+
+    Raises:
+        CorruptPackError: It is damaged, cut short, or of a newer fastconv.
+    """
+    path = index_path(pack)
+    if not os.path.isfile(path):
+        return None
+    block = map_file(path)
+    try:
+        arrays, metadata = load_arrays(memoryview(block) if block is not None else b"")
+        if META_KEY not in metadata:
+            return None
+        meta = PackMeta.from_json(metadata[META_KEY])
+        return meta, SampleTable.from_arrays(meta.fields, arrays)
+    except ValueError as error:
+        raise CorruptPackError(f"{printable(path)}: {error}") from error

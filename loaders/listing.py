@@ -1,0 +1,138 @@
+"""What a scan of a source is asked for, and what it gives: samples, in columns."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from fastconv.loaders.classes import ClassOrder
+from fastconv.loaders.errors import UsageError, printable
+from fastconv.loaders.kinds import EXTENSIONS
+from fastconv.loaders.meta import LabelKind
+from fastconv.loaders.sample import IMAGE, BadFile
+
+__all__ = ["Bytes", "Ignored", "Ints", "Listing", "Places", "WalkOptions"]
+
+Ints = npt.NDArray[np.int64]
+Places = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+
+_SUFFIX = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalkOptions:
+    """What counts as a sample, and where its label comes from.
+
+    Attributes:
+        sidecars: Suffixes of files to bring along as fields, without the first dot and in lower
+            case ("txt", "mask.png"); kept sorted, each once.
+        class_order: "sorted" by code point as torchvision does, or "natural": digits compared as
+            numbers.
+        classes: Given class names (another pack's): ids are positions here. None: the folders'.
+        labels: False gives no labels: -1 for all, and no classes.
+        any_extension: Files of any name are candidates; their contents decide later.
+
+    Raises:
+        UsageError: A sidecar's suffix cannot be a field, a class is given twice, or the order is
+            unknown.
+    """
+
+    sidecars: tuple[str, ...] = ()
+    class_order: ClassOrder = "sorted"
+    classes: tuple[str, ...] | None = None
+    labels: bool = True
+    any_extension: bool = False
+
+    def __post_init__(self) -> None:
+        for suffix in self.sidecars:
+            if problem := _problem_of_suffix(suffix):
+                raise UsageError(f"sidecar {printable(suffix)!r}: {problem}")
+        object.__setattr__(self, "sidecars", tuple(sorted(set(self.sidecars))))
+        if self.class_order not in get_args(ClassOrder):
+            raise UsageError(f"class order {self.class_order!r} is unknown: use sorted or natural")
+        twice = [name for name, count in Counter(self.classes or ()).items() if count > 1]
+        if twice:
+            raise UsageError(f"class {printable(twice[0])!r} is given twice: each has one number")
+
+
+def _problem_of_suffix(suffix: str) -> str | None:
+    if not suffix:
+        return "the suffix is empty; give one like txt"
+    if suffix.startswith("."):
+        return f"give it without the first dot: {suffix.lstrip('.')}"
+    if suffix in EXTENSIONS:
+        return "is an image extension, so such files are samples; give one like mask.png"
+    if suffix in ("cls", IMAGE) or suffix.startswith("__"):
+        return "is the name of something else inside packs; name these files otherwise"
+    if suffix != suffix.lower():
+        return f"give it in lower case: {suffix.lower()} (it matches names in any case)"
+    if not _SUFFIX.fullmatch(suffix) or len(suffix) > 64:
+        return "may only have a-z, 0-9, _, - and single dots between them, and 64 characters"
+    return None
+
+
+@dataclass(slots=True)
+class Ignored:
+    """How many files were left out because they are no images, and why.
+
+    Attributes:
+        hidden: Names that begin with a dot; a hidden folder counts once, it is not entered.
+        clutter: Names that systems leave behind, as `Thumbs.db`; a folder counts once.
+        extension: Others, by extension in lower case with its dot, "" for none (and for all further
+            ones once there are 1,000).
+    """
+
+    hidden: int = 0
+    clutter: int = 0
+    extension: Counter[str] = field(default_factory=Counter)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the `ignored` object of `--json` results."""
+        extension = dict(sorted(self.extension.items()))
+        return {"hidden": self.hidden, "clutter": self.clutter, "extension": extension}
+
+
+@dataclass(slots=True)
+class Listing:
+    """The samples of a source in their order, in columns.
+
+    Attributes:
+        root: The folder, as given.
+        fields: "image", then the sidecars by name.
+        label: int64 (N,), class id or integer label, -1 for none.
+        kind: uint8 (N,), the kind that the extension promises, a position in `KINDS`; 0 for none.
+        path_bytes: uint8 (B,), the paths as `SampleTable.names` reads them.
+        path_offset: uint64 (N + 1,), where each starts.
+        size: int64 (N,) for each field, in bytes; -1 where the sample lacks it.
+        classes: Names of the classes, the label is the position.
+        labels: Whether labels are class ids, other integers, or absent.
+        bad: Files that should be samples and cannot be.
+        ignored: What was left out.
+        warnings: Lines about what is probably not as it was meant.
+        notices: Lines about what to know.
+        generated: Fields that are no files, name -> (uint8 (B,), uint64 (N + 1,) offsets).
+    """
+
+    root: str
+    fields: tuple[str, ...]
+    label: Ints
+    kind: Bytes
+    path_bytes: Bytes
+    path_offset: Places
+    size: tuple[Ints, ...]
+    classes: tuple[str, ...]
+    labels: LabelKind
+    bad: list[BadFile]
+    ignored: Ignored
+    warnings: list[str]
+    notices: list[str]
+    generated: dict[str, tuple[Bytes, Places]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return int(self.label.shape[0])

@@ -1,0 +1,82 @@
+"""Finds formats: the modules of a `formats` package, and those of other distributions (entry points).
+
+A format is one module on each side, `fastconv/loaders/formats/NAME.py` and
+`fastconv/converters/formats/NAME.py`. NAME is its name everywhere. The module's `__all__` names exactly
+one class. Nothing is imported before a format is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar
+
+from fastconv.loaders.errors import MissingDependencyError, UsageError
+
+__all__ = ["Registry"]
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """The classes of one side of the formats, by name.
+
+    Args:
+        package: The package whose modules are our own formats.
+        group: The entry point group in which other distributions name theirs.
+        base: What each class must derive from.
+    """
+
+    def __init__(self, package: str, group: str, base: type[T]) -> None:
+        self.package = package
+        self.group = group
+        self.base = base
+
+    @cached_property
+    def _own(self) -> frozenset[str]:
+        folder = importlib.import_module(self.package).__path__
+        return frozenset(module.name for module in pkgutil.iter_modules(folder))
+
+    @cached_property
+    def _foreign(self) -> dict[str, EntryPoint]:
+        return {entry.name: entry for entry in entry_points(group=self.group)}
+
+    def names(self) -> list[str]:
+        """Returns the names of all formats, in order; imports none of them."""
+        return sorted(self._own | self._foreign.keys())
+
+    def load(self, name: str) -> type[T]:
+        """Returns the class of a format.
+
+        Raises:
+            UsageError: There is no format of that name.
+            MissingDependencyError: It needs a package that is not installed.
+        """
+        if name not in self._own and name not in self._foreign:
+            raise UsageError(f"unknown format {name!r}: known are {', '.join(self.names())}")
+        try:
+            if name in self._own:
+                module = importlib.import_module(f"{self.package}.{name}")
+                found = getattr(module, module.__all__[0])
+            else:
+                found = self._foreign[name].load()
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == "fastconv":
+                raise
+            raise MissingDependencyError(
+                f"the format {name} needs the package {error.name}: pip install 'fastconv[{name}]'"
+            ) from error
+        if not (isinstance(found, type) and issubclass(found, self.base)):
+            raise TypeError(f"format {name}: {found!r} is no {self.base.__name__}")
+        return found
+
+    def installed(self) -> Iterator[type[T]]:
+        """Yields the class of every format whose packages are installed."""
+        for name in self.names():
+            try:
+                yield self.load(name)
+            except MissingDependencyError:
+                continue

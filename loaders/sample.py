@@ -1,0 +1,51 @@
+"""The words a sample is described with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+__all__ = ["IMAGE", "REASONS", "BadFile", "Reason"]
+
+IMAGE = "image"
+"""The name by which a sample's image is asked for, whatever its format is."""
+
+Reason = Literal[
+    "empty",  # no bytes
+    "truncated",  # the image data end early
+    "not_an_image",  # the contents are no image
+    "unsupported_format",  # an image format that the decoder cannot read
+    "corrupt",  # the image data are damaged
+    "too_large",  # more pixels, or more bytes, than the limit allows
+    "not_a_regular_file",  # a pipe, socket, device or folder
+    "unreadable",  # no permission, or the disk answers with an error
+    "dangling_symlink",  # the link's target is gone
+    "no_class",  # an image outside every class folder
+    "vanished",  # went away during the run
+    "changed",  # another size than at the start of the run
+    "bad_record",  # a damaged record of a pack
+    "unsafe_path",  # leads out of the target folder
+    "pickle",  # would have to be unpickled
+    "missing_part",  # lacks its image or its label
+    "duplicate_key",  # two samples with one key
+]
+REASONS: tuple[str, ...] = get_args(Reason)
+
+
+@dataclass(frozen=True, slots=True)
+class BadFile:
+    """One input that cannot be a sample.
+
+    Attributes:
+        path: Relative to the source, as `os.fsdecode` text; of a pack's record, where it lies.
+        reason: Why, as a word for programs.
+        message: Why, as a sentence for people.
+    """
+
+    path: str
+    reason: Reason
+    message: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the entry of the `bad` list in `--json` results and in OUT.bad.jsonl."""
+        return {"path": self.path, "reason": self.reason, "message": self.message}

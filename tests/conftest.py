@@ -1,0 +1,25 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadlines: the machine may be busy. In CI the same examples every time: a failure there is the
+# commit's, not chance's.
+settings.register_profile(
+    "default",
+    deadline=None,
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("default")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """Returns the folder of the repository."""
+    return Path(__file__).resolve().parent.parent
