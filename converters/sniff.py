@@ -218,11 +218,14 @@ def _iso_media(data: memoryview) -> Sniffed | None:
     else:
         return None
     # `ispe` is the size of one stored picture. A large picture is stored as tiles and has one of its own,
-    # the largest of them; a thumbnail has a smaller one.
+    # the largest of them; a thumbnail has a smaller one; one with `clap` shows only a part.
     end = length + int.from_bytes(data[length : length + 4], "big")  # of the box of descriptions, the next
-    sizes = re.finditer(rb"ispe\0\0\0\0(.{4})(.{4})", data[length : min(end, 65536)], re.S)
-    found = [(int.from_bytes(m[1], "big"), int.from_bytes(m[2], "big")) for m in sizes]
-    return Sniffed(kind, *max(found, key=lambda wh: wh[0] * wh[1], default=(0, 0)))
+    descriptions = bytes(data[length : min(end, 65536)])
+    found = [(0, 0)]
+    if b"clap" not in descriptions:
+        sizes = re.finditer(rb"ispe\0\0\0\0(.{4})(.{4})", descriptions, re.S)
+        found += [(int.from_bytes(m[1], "big"), int.from_bytes(m[2], "big")) for m in sizes]
+    return Sniffed(kind, *max(found, key=lambda size: size[0] * size[1]))
 
 
 def _jp2(data: memoryview, kind: str) -> Sniffed:

@@ -347,8 +347,6 @@ def _without(ignored: Ignored, name: str | None) -> Ignored:
     counts = Ignored(ignored.hidden, ignored.clutter, Counter(ignored.extension))
     if is_hidden(own):
         counts.hidden -= 1
-    elif is_clutter(own):
-        counts.clutter -= 1
     else:
         counts.extension[extension_of(own)] -= 1
     counts.extension = +counts.extension  # without those that are 0 now

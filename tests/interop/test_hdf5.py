@@ -1,0 +1,47 @@
+"""Our HDF5 through `h5py` alone, and through HDF5's own tools where they are installed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+
+from fastconv.loaders import open_dataset
+
+Samples = tuple[Path, list[Any]]
+
+
+def test_every_sample_by_its_offsets(samples: Samples, packed: Callable[..., Path]) -> None:
+    with h5py.File(packed("out.h5"), "r") as file:
+        offsets, texts = file["offsets"][:], file["fields/txt/offsets"][:]
+        assert json.loads(file.attrs["classes"]) == ["cat", "dog"]
+        assert file["labels"][:].tolist() == [sample.label for sample in samples[1]]
+        for i, sample in enumerate(samples[1]):
+            assert file["data"][offsets[i] : offsets[i + 1]].tobytes() == sample.image
+            caption = file["fields/txt/data"][texts[i] : texts[i + 1]].tobytes()
+            assert caption == (sample.caption or b"")
+            assert (file["table/size/txt"][i] < 0) == (sample.caption is None)
+
+
+def test_no_times_are_stored(packed: Callable[..., Path]) -> None:
+    with h5py.File(packed("out.h5"), "r") as file:
+        for name in ("data", "offsets", "labels", "fields/txt/data", "table/path"):
+            assert h5py.h5g.get_objinfo(file[name].id).mtime == 0
+
+
+@pytest.mark.skipif(shutil.which("h5repack") is None, reason="needs HDF5's tools (Debian: hdf5-tools)")
+def test_repacked_file_is_read_all_the_same(samples: Samples, packed: Callable[..., Path], tmp_path: Path) -> None:
+    """The library tells where the data lies, so a file whose data has moved is read right."""
+    out = packed("out.h5")
+    moved = tmp_path / "moved.h5"
+    subprocess.run(["h5repack", str(out), str(moved)], check=True)
+    dataset = open_dataset(moved, decode=None)
+    assert [bytes(dataset.read(i)) for i in range(13)] == [s.image for s in samples[1]]
+    dump = subprocess.run(["h5dump", "-H", str(out)], check=True, capture_output=True, text=True).stdout
+    assert 'DATASET "labels"' in dump
