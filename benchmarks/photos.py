@@ -48,7 +48,7 @@ SHORTEST_SIDE = 600
 STAMPS = "tuxpaint-stamps-default"
 STAMPS_FOLDER = "usr/share/tuxpaint/stamps"
 
-EXPECTED = "55b1fe1f"
+EXPECTED = "a990533f"
 """What `fingerprint` gives for the photos that the figures in README.md were measured with."""
 
 
@@ -102,7 +102,7 @@ def downloaded(package: str, folder: Path) -> Path:
             lines = done.stderr.strip().splitlines()
             raise NoPackageError(
                 f"{package}: cannot be downloaded: {lines[-1] if lines else 'apt-get gave nothing'}: "
-                "run `sudo apt-get update`; Debian 12 and Ubuntu 23.04 (universe) and newer have it"
+                "try `sudo apt-get update`; Debian 12 has it"
             )
     return found[-1]
 

@@ -20,8 +20,9 @@ MAX_PIXELS = 178_956_970
 def check_pixels(data: memoryview | bytes, kind: str, max_pixels: int = MAX_PIXELS) -> None:
     """Decodes every pixel of the first picture, and forgets them.
 
-    Nothing of Pillow or of the process is changed, and no memory is made for a picture over the limit.
-    What the decoder takes without complaint is fine: a JPEG whose pixels were overwritten mostly is.
+    Nothing of Pillow or of the process is changed, and no memory is made for a picture that is over
+    the limit. What the decoder takes without complaint counts as whole: a JPEG whose pixel data were
+    overwritten mostly does.
 
     Args:
         data: The whole file.
@@ -29,15 +30,16 @@ def check_pixels(data: memoryview | bytes, kind: str, max_pixels: int = MAX_PIXE
         max_pixels: The most pixels (width times height) that a picture may have.
 
     Raises:
-        BadImage: `truncated`, `corrupt`, `unsupported_format` (the message names the format, and the package
-            that would bring it), or `too_large` (the message has WIDTHxHEIGHT).
+        BadImage: `truncated`, `corrupt`, `unsupported_format` (the message names the format, and the
+            package that would bring it), or `too_large` (the message has WIDTHxHEIGHT).
     """
     from fastconv.loaders import pillow
 
     view = memoryview(data)
     _, width, height = sniff(view, len(view))
-    if width * height > max_pixels:  # some decoders make their memory while opening
-        raise BadImage("too_large", f"{width}x{height} is more than the limit of {max_pixels} pixels")
+    if width * height > max_pixels:  # asked here too, as some decoders make their memory early
+        limit = f"{width}x{height} is more than the limit of {max_pixels} pixels"
+        raise BadImage("too_large", limit)
     try:
         pillow.load_image(view, kind, max_pixels)
     except SampleError as error:

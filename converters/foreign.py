@@ -8,9 +8,11 @@ from fastconv.loaders.errors import printable
 
 __all__ = ["describe"]
 
-_LFS = b"version https://git-lfs.github.com/spec/"
-
 _SIGNATURES = (
+    (
+        b"version https://git-lfs.github.com/spec/",
+        "a Git LFS pointer, the picture itself was not downloaded: run `git lfs pull`",
+    ),
     (b"%PDF-", "a PDF document"),
     (b"%!PS", "a PostScript document"),
     (b"PK\x03\x04", "a ZIP archive (or an office document)"),
@@ -35,28 +37,28 @@ _SIGNATURES = (
     (b"MZ\x90\0", "a Windows program"),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Microsoft Office document"),
     (b"\0\x05\x16\x07", "an AppleDouble file (what macOS keeps beside a file)"),
-)  # fmt: skip
+)
 _RIFF = {b"AVI ": "an AVI video", b"WAVE": "a WAVE sound", b"ACON": "an animated cursor"}
-_MARKUP = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(!doctype html|html|head|body|title|script|p|h1|div)\b", re.I | re.S)
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_HTML = re.compile(
+    rb"(?:<!--.*?-->\s*)*<(?:!doctype html|html|head|body|title|script|p|h1|div)\b", re.I | re.S
+)
 _SHOWN = 40  # characters of a text that a message shows
 
 
 def describe(head: bytes) -> str | None:
-    """Returns what the first bytes of a file look like, "an HTML page" for one; None when they look like nothing known.
+    """Returns what a file looks like, such as "an HTML page"; None when it looks like nothing known.
 
     Args:
-        head: The first bytes, 512 of them where the file has as many.
+        head: The first 512 bytes of the file, or all it has.
     """
-    if head.startswith(_LFS):
-        return "a Git LFS pointer, the picture itself was not downloaded: run `git lfs pull`"
     for signature, what in _SIGNATURES:
         if head.startswith(signature):
             return what
     if head[:4] == b"RIFF":
         return _RIFF.get(head[8:12], "a RIFF file")
     if head[4:8] == b"ftyp":
-        return f"a video or other ISO media file (brand {printable(head[8:12].decode('latin-1'))})"
+        brand = printable(head[8:12].decode("latin-1"))
+        return f"a video or other ISO media file (brand {brand})"
     if head[128:132] == b"DICM":
         return "a DICOM file"
     if head[257:262] == b"ustar":
@@ -68,9 +70,9 @@ def describe(head: bytes) -> str | None:
 
 def _describe_text(head: bytes) -> str | None:
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if _MARKUP.match(start):
+    if _HTML.match(start):
         return "an HTML page"
-    if re.search(rb"<svg\b", start) and start.startswith(b"<"):
+    if start.startswith(b"<") and re.search(rb"<svg\b", start):
         return "an SVG drawing"
     if start.startswith(b"<?xml"):
         return "an XML document"
@@ -78,19 +80,21 @@ def _describe_text(head: bytes) -> str | None:
     if text is None:
         return None
     shown = printable(" ".join(text.split()))
-    kind = "JSON" if start[:1] in (b"{", b"[") else "text"
-    return f"{kind}: {shown[:_SHOWN]}{'...' if len(shown) > _SHOWN else ''}"
+    if len(shown) > _SHOWN:
+        shown = shown[:_SHOWN] + "..."
+    return f"{'JSON' if start[:1] in (b'{', b'[') else 'text'}: {shown}"
 
 
 def _decoded(head: bytes) -> str | None:
     """Returns the bytes as text, None when they are none."""
-    if head[:2] in _UTF16:
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return head[: len(head) // 2 * 2].decode("utf-16", "replace")
     try:
         text = head.decode()
     except UnicodeDecodeError as error:
-        if error.start < len(head) - 3:  # not just a character cut in two
+        if error.start < len(head) - 3:  # more than the last character, cut in two
             return None
         text = head[: error.start].decode()
-    controls = sum(ord(c) < 32 and c not in "\t\n\r\f\x1b" for c in text)
-    return None if controls or not text else text
+    if not text or any(c < " " and c not in "\t\n\r\f\x1b" for c in text):
+        return None
+    return text

@@ -1,7 +1,7 @@
-"""What it means when Pillow cannot decode an image: cut short, damaged, of a variant it cannot read.
+"""What it means when Pillow cannot decode an image: cut, damaged, or of another variant.
 
-Pillow's exceptions mix these up (a cut JPEG 2000 is a "broken data stream"), so the file's own account of
-its length is asked as well. Only called after a failure.
+Pillow's exceptions mix these up (a cut JPEG 2000 is a "broken data stream"), so the file's own account
+of its length is asked as well. Only called after a failure.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _is_unsupported(error: Exception, text: str, data: memoryview, kind: str | N
         return True
     if kind == "jpg" and _jpeg_process(data) not in (None, 0xC0, 0xC1, 0xC2, 0xC9, 0xCA):
         return True  # lossless, hierarchical: not damaged, but libjpeg cannot
-    if kind == "png" and data[12:16] == b"CgBI":
+    if kind == "png" and bytes(data[12:16]) == b"CgBI":
         return True  # Apple's variant, made for iPhones
     return _UNSUPPORTED.search(text) is not None
 
@@ -111,13 +111,13 @@ def _promised_bytes(data: memoryview, kind: str | None) -> int:
 
 
 def _end_of_boxes(data: memoryview) -> int:
-    """Returns where the last box ends: size (4 bytes; 1: 8 more, 0: to the end), name (4), contents."""
+    """Returns where the last box ends; a box is size (4 bytes), name (4), and contents."""
     place = 0
     while place + 8 <= len(data):
         size = int.from_bytes(data[place : place + 4], "big")
-        if size == 1:
+        if size == 1:  # the size does not fit 4 bytes
             (size,) = struct.unpack_from(">Q", data, place + 8)
-        if size < 8:
+        if size < 8:  # 0: up to the end of the file
             break
         place += size
     return place

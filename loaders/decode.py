@@ -1,7 +1,7 @@
 """From the bytes of a field to what a Dataset gives: pixels, or text.
 
-Pillow's `convert("RGB")` is the reference, with one exception: 16-bit grey is scaled (v >> 8), where
-Pillow would clip everything above 255 to white.
+Pillow's `convert("RGB")` is the reference, with one exception: 16-bit grey is scaled (v >> 8),
+where Pillow would clip everything above 255.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ __all__ = ["Mode", "decode_pil", "to_text"]
 Mode = Literal["RGB", "L", "unchanged"]
 
 _TEXT_FIELDS = frozenset(
-    "txt text caption json jsonl csv tsv xml html htm md markdown yaml yml svg srt vtt".split()
-)
+    ("txt", "text", "caption", "json", "jsonl", "csv", "tsv", "xml", "html", "htm", "md", "markdown",
+     "yaml", "yml", "svg", "srt", "vtt")
+)  # fmt: skip
 
 
 def decode_pil(
@@ -27,21 +28,21 @@ def decode_pil(
 ) -> Image.Image:
     """Returns the first picture of an image file, loaded, as a `PIL.Image.Image`.
 
-    Alpha is dropped as Pillow's `convert` drops it. No warning is raised and no setting of Pillow's or of
-    Python's is changed, also not for a moment, so that threads can decode side by side;
+    Alpha is dropped as Pillow's `convert` drops it. No warning is raised and no setting of Pillow's
+    or of Python's is changed, also not for a moment, so that threads can decode side by side;
     `fastconv.loaders.pillow` says how.
 
     Args:
         data: The file.
         mode: "RGB" or "L" converts. "unchanged" gives Pillow's own mode and values: 16-bit grey as
             "I;16", masks as "1" or "P", floats as "F".
-        exif_transpose: Turns the picture as its EXIF orientation says. A damaged EXIF block turns nothing.
-            (Pillow itself always turns TIFF and HEIC.)
+        exif_transpose: Turns the picture as its EXIF orientation says. A damaged EXIF block turns
+            nothing. (Pillow itself always turns TIFF and HEIC.)
 
     Raises:
-        SampleError: The data are no image, damaged, of an unsupported format, hold more pixels than twice
-            `PIL.Image.MAX_IMAGE_PIXELS`, or hold values that do not fit 8 bits (floats, 32-bit integers).
-            `reason` has the word, the message the sentence without any place.
+        SampleError: The data are no image, damaged, of an unsupported format, hold more pixels than
+            twice `PIL.Image.MAX_IMAGE_PIXELS`, or values that have no 8-bit form (floats, 32-bit
+            integers). `reason` has the word, the message the sentence without any place.
         UsageError: Another mode.
     """
     if mode not in get_args(Mode):
@@ -66,10 +67,10 @@ def decode_pil(
 
 
 def to_text(name: str, data: memoryview | bytes) -> str | bytes:
-    """Returns the field as text where its name is that of a text format and it is valid UTF-8, else its bytes.
+    """Returns a field of a text format as `str` when it is valid UTF-8, any other as `bytes`.
 
     Args:
-        name: The field's name, such as `txt`, `JSON` or `left.md`; its last part counts, in any case.
+        name: The field's name, such as `txt`, `JSON` or `left.md`; its last part counts.
         data: The field.
     """
     raw = bytes(data)

@@ -1,21 +1,21 @@
 """Opens encoded images with Pillow, without its warnings and without touching its settings.
 
-`warnings.catch_warnings` and Pillow's own switches (MAX_IMAGE_PIXELS, LOAD_TRUNCATED_IMAGES) belong to
-the whole process, so that a thread that changes them disturbs the others. Here each warning is avoided
-at its source instead:
+`warnings.catch_warnings` and Pillow's own switches (MAX_IMAGE_PIXELS, LOAD_TRUNCATED_IMAGES) belong
+to the whole process, so that a thread that changes them disturbs the others. Here each warning is
+avoided at its source instead:
 
-- too many pixels: `Image.open` warns, so the formats' own classes are called, and the size is compared
-  with the caller's limit before memory is made for the pixels (TIFF's second check, of its tiles, is
-  left out);
-- EXIF: a JPEG's is not read for its resolution, and the orientation is read by `fastconv.loaders.tiff`;
+- too many pixels: `Image.open` warns, so the formats' own classes are called, and the size is
+  compared with the caller's limit before memory is made for the pixels (TIFF's second check is left
+  out);
+- EXIF: a JPEG's is not read for its resolution, and the orientation is read by `loaders.tiff`;
 - MPO: the index of further pictures is not read; the first picture is the JPEG itself;
 - animated PNG: the chunks of the animation are left out; the first frame is the PNG itself;
 - TIFF: the tags that say nothing of the pixels are left out, and of a single value with several
   entries the first is kept;
 - ICO: the picture is taken out of the icon file, whatever size the file promises for it.
 
-What is left are the size checks inside Pillow's rarest readers (GIF frames larger than their screen,
-ICNS, DCX, BLP, GIMP brushes): a picture of more than 89 million pixels in one of these may still warn.
+What is left are the size checks inside Pillow's rarest readers (GIF frames larger than the screen,
+ICNS, DCX, BLP, GIMP brushes): a picture of over 89 million pixels in one of these may still warn.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from fastconv.loaders.kinds import FORMAT_NAMES
 
 __all__ = ["identify", "load_image", "plain", "upright"]
 
-# Pillow's formats, those without a signature last, and our kind of each. Left out are those that start
-# another program (EPS), that only name a file's type (BUFR, GRIB, HDF5, MPEG), that exist on one system
-# (WMF), or that Pillow is about to drop and warns of (IM).
+# Pillow's formats, those without a signature last, and our kind of each. Left out are those that
+# start another program (EPS), that only name a file's type (BUFR, GRIB, HDF5, MPEG), that exist on one
+# system (WMF), or that Pillow is about to drop and warns of (IM).
 _KINDS = {
     "JPEG": "jpg", "PNG": "png", "WEBP": "webp", "GIF": "gif", "BMP": "bmp", "TIFF": "tif",
     "AVIF": "avif", "HEIF": "heic", "JXL": "jxl", "JPEG2000": "jp2", "PPM": "ppm", "QOI": "qoi",
@@ -58,10 +58,10 @@ _KINDS = {
 _FORMATS: dict[str, list[str]] = {
     kind: [name for name in _KINDS if _KINDS[name] == kind] for kind in _KINDS.values()
 }
-_FORMATS |= {"j2k": ["JPEG2000"], **dict.fromkeys(("pgm", "pbm", "pam", "pfm"), ["PPM"])}
+_FORMATS |= {"j2k": ["JPEG2000"], "pgm": ["PPM"], "pbm": ["PPM"], "pam": ["PPM"], "pfm": ["PPM"]}
 
-# Kinds whose reader is a package of its own (AVIF: where Pillow was built without): the format as Pillow
-# calls it, the module to import, the package to install.
+# Kinds whose reader is a package of its own (AVIF: where Pillow was built without it): the format as
+# Pillow calls it, the module to import, the package to install.
 _PLUGINS = {
     "avif": ("AVIF", "pillow_avif", "pillow-avif-plugin"),
     "heic": ("HEIF", "pillow_heif", "pillow-heif"),
@@ -159,7 +159,7 @@ def upright(image: Image.Image) -> Image.Image:
 
 
 def plain(image: Image.Image) -> Image.Image:
-    """Returns the decoded image as a `PIL.Image.Image` without its file; the pixels are not copied."""
+    """Returns the decoded image as a `PIL.Image.Image` without its file; no pixel is copied."""
     return image._new(image.im)
 
 

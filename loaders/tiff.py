@@ -27,7 +27,7 @@ _INTEGERS = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
 
 
 class Entry(NamedTuple):
-    """One entry of a directory: the type and number of its values, and where they lie in the data."""
+    """One entry of a directory: the type and number of its values, and where they lie."""
 
     type: int
     values: int
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    count: struct.Struct
+    length: struct.Struct
     row: struct.Struct
     value: struct.Struct
 
@@ -108,8 +108,8 @@ def read_directory(data: memoryview) -> Directory:
         (start,) = layout.value.unpack_from(data, 8)
     if start > len(data):
         raise struct.error("the directory lies outside the data")
-    (count,) = layout.count.unpack_from(data, start)
-    first_row, row_bytes = start + layout.count.size, layout.row.size
+    (count,) = layout.length.unpack_from(data, start)
+    first_row, row_bytes = start + layout.length.size, layout.row.size
     entries: dict[int, Entry] = {}
     for place in range(first_row, first_row + count * row_bytes, row_bytes):
         tag, type_, values, offset = layout.row.unpack_from(data, place)
@@ -126,7 +126,7 @@ def with_tags(directory: Directory, tags: dict[int, Entry]) -> bytes:
     data, big = directory.data, directory.big
     layout = _layout(directory.order, big)
     padding = len(data) % 2
-    rows = [layout.count.pack(len(tags))]
+    rows = [layout.length.pack(len(tags))]
     for tag, entry in sorted(tags.items()):
         row = layout.row.pack(tag, entry.type, entry.values, entry.offset)
         if entry.end - entry.offset <= layout.value.size:

@@ -1,0 +1,295 @@
+"""What the benchmarks share: their options and work folder, interleaved rounds, and the report."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import photos
+
+__all__ = [
+    "FASTCONV",
+    "FORMATS",
+    "Report",
+    "Table",
+    "arguments",
+    "environment",
+    "finish",
+    "interleaved",
+    "number",
+    "photo_folder",
+    "ratios",
+    "say",
+    "spread",
+]
+
+FASTCONV = (sys.executable, "-m", "fastconv")
+"""The command line, without relying on PATH."""
+
+FORMATS = {"one tar": "tar", "HDF5": "h5", "LMDB": "lmdb"}
+"""What the packs that are measured are called -> their ending."""
+
+PACKAGES = ("fastconv", "torch", "numpy", "pillow", "h5py", "lmdb", "webdataset", "xxhash")
+
+Seconds = Mapping[str, Sequence[float | None]]
+"""Contestant -> what was measured in each round, None where it took no part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of a report.
+
+    Attributes:
+        title: What it shows.
+        columns: Their titles; the first column names the rows.
+        rows: Cells as they are printed.
+        notes: What one must know to read it.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+    def to_markdown(self) -> str:
+        """Returns it as Markdown, padded so that it reads well as plain text too."""
+        lines = [list(self.columns), *map(list, self.rows)]
+        widths = [max(len(line[place]) for line in lines) for place in range(len(self.columns))]
+
+        def padded(cells: Sequence[str]) -> str:
+            rest = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
+            return "| " + " | ".join([cells[0].ljust(widths[0]), *rest]) + " |"
+
+        rule = [":" + "-" * (widths[0] - 1), *("-" * (width - 1) + ":" for width in widths[1:])]
+        table = [padded(lines[0]), "| " + " | ".join(rule) + " |", *map(padded, lines[1:])]
+        notes = [f"- {note}" for note in self.notes]
+        return "\n".join([f"### {self.title}", "", *table, *([""] if notes else []), *notes])
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one benchmark found.
+
+    Attributes:
+        question: What was asked.
+        command: What was run.
+        environment: What it ran on.
+        tables: The answer.
+        measured: Every single measurement, by what it is: contestant -> one value a round.
+    """
+
+    question: str
+    command: str
+    environment: Mapping[str, str]
+    tables: Sequence[Table]
+    measured: Mapping[str, Seconds] = field(default_factory=dict)
+
+    def to_markdown(self) -> str:
+        """Returns it as Markdown."""
+        where = "; ".join(f"{name} {value}" for name, value in self.environment.items())
+        head = [f"## {self.question}", "", f"    {self.command}", "", where]
+        return "\n".join([*head, *(f"\n{table.to_markdown()}" for table in self.tables)])
+
+    def to_json(self) -> str:
+        """Returns it as JSON."""
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        """Returns the report that `to_json` wrote."""
+        content = json.loads(text)
+        content["tables"] = [Table(**table) for table in content["tables"]]
+        return cls(**content)
+
+
+def arguments(doc: str, rounds: int) -> argparse.ArgumentParser:
+    """Returns a parser with the options that all benchmarks have.
+
+    Args:
+        doc: The benchmark's docstring.
+        rounds: How many rounds it takes by default.
+    """
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=Path.home() / ".cache" / "fastconv-bench",
+        help="where everything is made that is needed, and kept for the next time (%(default)s)",
+    )
+    parser.add_argument("--rounds", type=int, default=rounds, help="how many (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="every measurement, as JSON")
+    return parser
+
+
+def photo_folder(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Returns the arguments of a benchmark that reads photos; `photos` is a folder that is there.
+
+    Args:
+        parser: The benchmark's.
+        argv: Its arguments.
+    """
+    parser.add_argument(
+        "--photos", type=Path, help="a folder of images (default: made by photos.py in --work)"
+    )
+    parser.add_argument("--count", type=int, default=10_000, help="photos to make (%(default)s)")
+    args = parser.parse_args(argv)
+    args.work.mkdir(parents=True, exist_ok=True)
+    if args.photos is None:
+        args.photos = args.work / f"photos-{args.count}"
+        if not args.photos.exists():
+            say(f"making {args.count} photos in {args.photos}, once")
+            made = args.work / "photos.part"
+            if code := photos.main(["photos", str(made), "--count", str(args.count)]):
+                sys.exit(f"without them, give a folder of images with --photos (exit code {code})")
+            made.rename(args.photos)
+    return args
+
+
+def say(text: str) -> None:
+    """Prints what is going on, apart from the report."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def finish(report: Report, args: argparse.Namespace) -> None:
+    """Prints a report, and what was left on the disk."""
+    print(report.to_json() if args.json else report.to_markdown())
+    say(f"\nfor the next time all is kept in {args.work}: delete that folder to be rid of it")
+
+
+def interleaved(
+    contestants: Mapping[str, Callable[[], float]], rounds: int, seldom: Mapping[str, int]
+) -> dict[str, list[float | None]]:
+    """Returns what each contestant measured in each round.
+
+    All take their turn in every round, beginning with another one each time: a disk or a machine that
+    is slow for a while is slow for all of them, and ratios within a round stay fair.
+
+    Args:
+        contestants: What to call for each.
+        rounds: How many.
+        seldom: How many rounds those take part in that take very long.
+    """
+    names = list(contestants)
+    found: dict[str, list[float | None]] = {name: [] for name in names}
+    for this in range(rounds):
+        first = this % len(names)
+        for name in names[first:] + names[:first]:
+            left_out = this >= seldom.get(name, rounds)
+            found[name].append(None if left_out else contestants[name]())
+        say(f"round {this + 1} of {rounds} done")
+    return found
+
+
+def number(value: float) -> str:
+    """Returns a number with three digits that count."""
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
+
+
+def spread(values: Sequence[float | None], scale: float = 1.0) -> tuple[str, str]:
+    """Returns the median, and the smallest and largest, of the rounds that count.
+
+    Args:
+        values: One a round.
+        scale: What to multiply them by.
+    """
+    known = [value * scale for value in values if value is not None]
+    if not known:
+        return "", ""
+    return number(statistics.median(known)), f"{number(min(known))} to {number(max(known))}"
+
+
+def ratios(
+    values: Sequence[float | None], others: Sequence[float | None]
+) -> list[float | None]:
+    """Returns values / others, round by round."""
+    pairs = zip(values, others, strict=True)
+    return [None if a is None or b is None else a / b for a, b in pairs]
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """Returns the command that was run, as one types it."""
+    return shlex.join(["python", f"benchmarks/{Path(argv[0]).name}", *argv[1:]])
+
+
+def environment(work: Path) -> dict[str, str]:
+    """Returns what the machine is, and what is installed: name -> value.
+
+    Args:
+        work: A folder on the disk that is measured.
+    """
+    versions = (f"{name} {importlib.metadata.version(name)}" for name in PACKAGES if has(name))
+    return {
+        "on": time.strftime("%Y-%m-%d"),
+        "CPU": cpu_name(),
+        "cores": str(os.cpu_count()),
+        "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB",
+        "disk": disk(work),
+        "load at the end": f"{os.getloadavg()[0]:.1f}",
+        "Linux": platform.release(),
+        "Python": platform.python_version(),
+        "with": ", ".join(versions),
+    }
+
+
+def has(package: str) -> bool:
+    """Returns whether a package's metadata can be found; a checkout on PYTHONPATH has none."""
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def cpu_name() -> str:
+    """Returns the processor's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def disk(folder: Path) -> str:
+    """Returns the file system that a folder is on, and the kind of disk under it."""
+    show = ["findmnt", "--noheadings", "--output", "FSTYPE,SOURCE", "--target", folder]
+    try:
+        found = subprocess.run(show, capture_output=True, encoding="utf-8").stdout.split()
+    except FileNotFoundError:
+        found = []
+    if len(found) != 2:
+        return "unknown"
+    kind, device = found
+    rotational = Path("/sys/block") / Path(device).name.rstrip("0123456789") / "queue/rotational"
+    try:
+        turns = rotational.read_text(encoding="ascii").strip() == "1"
+    except OSError:
+        return f"{kind} on {device}"
+    return f"{kind} on {device} ({'rotational' if turns else 'not rotational'})"
+
+
+def fastconv(*words: str | os.PathLike[str]) -> dict[str, Any]:
+    """Returns what a fastconv command says of itself, run with `--json`.
+
+    Raises:
+        subprocess.CalledProcessError: It failed.
+    """
+    done = subprocess.run([*FASTCONV, *words, "--json"], check=True, stdout=subprocess.PIPE)
+    content: dict[str, Any] = json.loads(done.stdout)
+    return content

@@ -1,0 +1,244 @@
+"""The options and arguments of all commands, declared once: the same word means the same everywhere.
+
+Nothing heavy is imported: these are what `--help` and completion need.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from fastconv.converters.cli.sizes import parse_size
+from fastconv.loaders.registry import Registry
+
+__all__ = [
+    "CheckOption",
+    "AnyExtensionOption",
+    "ClassOrder",
+    "ClassOrderOption",
+    "ClassesOption",
+    "Check",
+    "JsonOption",
+    "LabelsFileOption",
+    "MaxPixelsOption",
+    "NoLabelsOption",
+    "OverwriteOption",
+    "PackArgument",
+    "QuietOption",
+    "ReadFormat",
+    "ReadFormatOption",
+    "ShardSamplesOption",
+    "ShardSizeOption",
+    "SidecarOption",
+    "SourceArgument",
+    "StrictOption",
+    "WorkersOption",
+    "WriteFormat",
+    "WriteFormatOption",
+    "WriterOption",
+]
+
+SELECTION = "What is packed"
+CHECKING = "What is bad"
+FORMAT = "Format"
+RUNNING = "Running"
+OUTPUT = "Output"
+
+# The registries' own objects, WRITERS and READERS, would bring numpy.
+WriteFormat = StrEnum(  # type: ignore[misc]
+    "WriteFormat",
+    {n: n for n in Registry("fastconv.converters.formats", "fastconv.writers", object).names()},
+)
+"""The formats that can be written."""
+ReadFormat = StrEnum(  # type: ignore[misc]
+    "ReadFormat",
+    {n: n for n in Registry("fastconv.loaders.formats", "fastconv.readers", object).names()},
+)
+"""The formats that can be read."""
+
+
+class Check(StrEnum):
+    """How closely images are looked at."""
+
+    fast = "fast"
+    decode = "decode"
+
+
+class ClassOrder(StrEnum):
+    """The order of classes, so their numbers."""
+
+    sorted = "sorted"
+    natural = "natural"
+
+
+SourceArgument = Annotated[
+    str, typer.Argument(metavar="SRC", help="The folder of images.", show_default=False)
+]
+PackArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="PACK", help="The pack: a file, or a folder of shards.", show_default=False
+    ),
+]
+
+JsonOption = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print one JSON object on stdout and nothing else.", rich_help_panel=OUTPUT
+    ),
+]
+QuietOption = Annotated[
+    bool,
+    typer.Option(
+        "--quiet",
+        "-q",
+        help="Say nothing but warnings and errors.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        min=1,
+        help="Number of processes [default: one a core].",
+        rich_help_panel=RUNNING,
+        show_default=False,
+    ),
+]
+OverwriteOption = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace what is there.", rich_help_panel=RUNNING),
+]
+ReadFormatOption = Annotated[
+    ReadFormat | None,
+    typer.Option(
+        "--format",
+        help="The pack's format, where its contents do not tell it.",
+        rich_help_panel=FORMAT,
+        show_default=False,
+    ),
+]
+WriteFormatOption = Annotated[
+    WriteFormat | None,
+    typer.Option(
+        "--format",
+        help="The format, where the ending of OUT does not tell it: a folder of shards.",
+        rich_help_panel=FORMAT,
+        show_default=False,
+    ),
+]
+WriterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="NAME=VALUE",
+        help="A setting of the format's own. May be given several times.",
+        rich_help_panel=FORMAT,
+        show_default=False,
+    ),
+]
+ShardSizeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--shard-size",
+        parser=parse_size,
+        metavar="SIZE",
+        help="No shard is larger: 256MB, 1GiB or bytes [default: 256MB].",
+        rich_help_panel=FORMAT,
+        show_default=False,
+    ),
+]
+ShardSamplesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--shard-samples",
+        metavar="N",
+        min=1,
+        help="No shard holds more samples; all hold the same number or one less.",
+        rich_help_panel=FORMAT,
+        show_default=False,
+    ),
+]
+CheckOption = Annotated[
+    Check,
+    typer.Option(
+        "--check",
+        help="fast: signature and header. decode: all pixels of every image.",
+        rich_help_panel=CHECKING,
+    ),
+]
+MaxPixelsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-pixels",
+        metavar="N",
+        min=1,
+        help="With --check decode, larger images are bad [default: 178956970].",
+        rich_help_panel=CHECKING,
+        show_default=False,
+    ),
+]
+StrictOption = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Publish nothing when a single file is bad.", rich_help_panel=CHECKING
+    ),
+]
+NoLabelsOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-labels",
+        help="Folders are no classes: all labels are -1.",
+        rich_help_panel=SELECTION,
+    ),
+]
+LabelsFileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--labels",
+        metavar="FILE",
+        help="Take labels from a CSV or JSON Lines file with file_name and label.",
+        rich_help_panel=SELECTION,
+        show_default=False,
+    ),
+]
+ClassesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--classes",
+        metavar="PACK_OR_FILE",
+        help="Number the classes as another pack does, or a text file with one a line.",
+        rich_help_panel=SELECTION,
+        show_default=False,
+    ),
+]
+ClassOrderOption = Annotated[
+    ClassOrder,
+    typer.Option(
+        "--class-order",
+        help="sorted: as torchvision does. natural: digits count as numbers.",
+        rich_help_panel=SELECTION,
+    ),
+]
+SidecarOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sidecar",
+        metavar="EXT",
+        help="Bring files of the same stem along, such as txt. May be given several times.",
+        rich_help_panel=SELECTION,
+        show_default=False,
+    ),
+]
+AnyExtensionOption = Annotated[
+    bool,
+    typer.Option(
+        "--any-extension",
+        help="Look into files of any name, not only those with an image's extension.",
+        rich_help_panel=SELECTION,
+    ),
+]

@@ -1,0 +1,253 @@
+"""What a command says: lines for people, one JSON object for programs, and how it ends.
+
+    with reporting("info", json=json, quiet=quiet) as out:
+        out.answer |= {"samples": 3}  # of the object that --json prints
+        out.print("3 samples")        # on stdout, but not with --json
+        out.warn("...")               # on stderr
+
+An exception inside becomes one line on stderr, the object's `error`, and the exit code: 0 done, 1 failed,
+2 wrong usage, 3 done but something was bad, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, Any
+
+import typer
+
+from fastconv.loaders.errors import FastconvError, UsageError, printable
+from fastconv.loaders.sample import BadFile
+
+__all__ = ["DEBUG", "Out", "one_line", "prepare_streams", "reporting"]
+
+DEBUG = "FASTCONV_DEBUG"
+"""The environment variable that shows where an error comes from."""
+
+MOST_BAD = 20
+"""Bad files named on stderr before the rest is only counted."""
+
+
+def one_line(text: str) -> str:
+    """Returns a text as one line that any terminal can show: everything else in it is escaped."""
+    text = re.sub(r"\s*[\r\n\t]\s*", " ", text.strip())
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+class ReaderGoneError(Exception):
+    """Whoever read our stdout has closed it, as `head` does: there is nobody to tell anything more."""
+
+
+class Out:
+    """What one command says.
+
+    Attributes:
+        command: Its name.
+        json: Whether one JSON object is all that goes to stdout.
+        quiet: Whether notes, progress and summaries are left out.
+        answer: The object. It has the keys that all commands' objects have; add to it.
+        code: What the command line ends with.
+    """
+
+    def __init__(self, command: str, *, json: bool = False, quiet: bool = False) -> None:
+        self.command = command
+        self.json = json
+        self.quiet = quiet
+        self.answer: dict[str, Any] = {
+            "status": "done",
+            "output": None,
+            "format": None,
+            "samples": 0,
+            "classes": [],
+            "bad": [],
+            "ignored": {"hidden": 0, "clutter": 0, "extension": {}},
+            "warnings": [],
+        }
+        self.code = 0
+
+    def print(self, line: str = "") -> None:
+        """Prints a line for people on stdout; nothing with --json."""
+        if not self.json:
+            self.write(f"{one_line(line)}\n" if line.strip() else "\n")
+
+    def summary(self, line: str) -> None:
+        """Prints a line as `print` does, but nothing with --quiet: all went well, and nobody asked."""
+        if not self.quiet:
+            self.print(line)
+
+    def record(self, entry: Mapping[str, Any]) -> None:
+        """Prints a JSON object as a line on stdout, for commands whose output is JSON Lines."""
+        self.write(json_module.dumps(entry) + "\n")
+
+    def note(self, line: str) -> None:
+        """Prints a line on stderr about what is good to know; nothing with --quiet."""
+        if not self.quiet:
+            say(f"note: {line}")
+
+    def warn(self, line: str) -> None:
+        """Prints a line on stderr about what is probably not as it was meant; keeps it for --json."""
+        say(f"warning: {line}")
+        if line not in self.answer["warnings"]:
+            self.answer["warnings"] = [*self.answer["warnings"], line]
+
+    def bad(self, files: Sequence[BadFile], rest: str = "all in the --json result") -> None:
+        """Names bad inputs on stderr; keeps them for --json; the command ends with 3.
+
+        Args:
+            files: The bad files, or records of a pack.
+            rest: Where those are that are not named here, as the end of "... and 5 more, ".
+        """
+        for file in files[:MOST_BAD]:
+            say(f"bad: {printable(file.path)}: {file.reason}: {file.message}")
+        if len(files) > MOST_BAD:
+            say(f"bad: ... and {len(files) - MOST_BAD:,} more, {rest}")
+        if files:
+            self.answer["bad"] = [file.to_json() for file in files]
+            self.answer["status"] = "partial"
+            self.code = 3
+
+    def write(self, text: str) -> None:
+        """Writes to stdout.
+
+        Raises:
+            ReaderGoneError: Nobody reads it any more.
+            FastconvError: It cannot be written.
+        """
+        try:
+            sys.stdout.write(text)
+        except OSError as error:
+            raise lost(error) from error
+
+    def fail(self, error: BaseException) -> None:
+        """Says that the command failed, in one line."""
+        if os.environ.get(DEBUG):
+            say_lines(traceback.format_exception(error))
+        report = getattr(error, "report", None)
+        if report is not None:
+            self.answer |= report.to_json()
+        kind, message, self.code = described(error)
+        say(f"error: {message}")
+        self.answer |= {"status": "failed", "error": {"type": kind, "message": one_line(message)}}
+
+    def finish(self) -> None:
+        """Prints the object, and sees to it that all of stdout was written."""
+        if self.json:
+            self.write(json_module.dumps({"command": self.command, **self.answer}) + "\n")
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            raise lost(error) from error
+
+
+@contextmanager
+def reporting(
+    command: str, *, json: bool = False, quiet: bool = False, lines: bool = False
+) -> Iterator[Out]:
+    """Gives a command its `Out`, and ends the command line as it went.
+
+    Args:
+        command: Its name.
+        json: Whether --json was given.
+        quiet: Whether --quiet was given.
+        lines: With --json, it prints JSON Lines by itself (`Out.record`), and no object when all is well.
+
+    Raises:
+        typer.Exit: With the exit code, unless it is 0.
+    """
+    out = Out(command, json=json, quiet=quiet)
+    try:
+        try:
+            yield out
+            if not lines:
+                out.finish()
+            else:
+                sys.stdout.flush()
+        except (ReaderGoneError, typer.Exit):
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            out.fail(error)
+            out.finish()
+    except (ReaderGoneError, BrokenPipeError):
+        forget_stdout()
+    if out.code:
+        raise typer.Exit(out.code)
+
+
+def described(error: BaseException) -> tuple[str, str, int]:
+    """Returns an error's type and message for people and programs, and the exit code it means."""
+    kind, message = type(error).__name__, str(error)
+    # Typer's own errors about arguments have this in all its versions; their classes have no one name.
+    format_message = getattr(error, "format_message", None)
+    if format_message is not None:
+        return "UsageError", format_message().replace("Value error, ", ""), 2
+    if isinstance(error, FastconvError):
+        return kind, message, 2 if isinstance(error, UsageError) else 1
+    if isinstance(error, KeyboardInterrupt):
+        return kind, "interrupted", 130
+    if isinstance(error, MemoryError):
+        return kind, "out of memory: use fewer --workers, or a machine with more", 1
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{printable(os.fsdecode(error.filename))}: " if error.filename else ""
+        return kind, f"{place}{error.strerror}", 1
+    last = message.strip().rpartition("\n")[2] or "no message"
+    return kind, f"internal error: {kind}: {last} (set {DEBUG}=1 to see where)", 1
+
+
+def say(line: str) -> None:
+    """Prints a line on stderr; where that cannot be written, there is nobody to tell."""
+    say_lines([f"{one_line(line)}\n"])
+
+
+def say_lines(lines: Sequence[str]) -> None:
+    """Prints lines on stderr as they are."""
+    try:
+        sys.stderr.writelines(lines)
+        sys.stderr.flush()
+    except OSError:
+        pass
+
+
+def lost(error: OSError) -> Exception:
+    """Returns what it means that stdout could not be written."""
+    if isinstance(error, BrokenPipeError):
+        return ReaderGoneError()
+    forget_stdout()
+    return FastconvError(f"stdout: cannot be written: {error.strerror}")
+
+
+def forget_stdout() -> None:
+    """Lets what is still to be written to stdout go nowhere, so that Python does not complain at its end."""
+    try:
+        place = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, place)
+    os.close(nowhere)
+
+
+def prepare_streams() -> None:
+    """Makes stdin, stdout and stderr safe to use.
+
+    Where one is closed, the next file to be opened would take its number, and a pack's data file would
+    get what some library prints. In locales without UTF-8, what cannot be shown is escaped.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
+    for name in ("stdout", "stderr"):
+        stream: IO[str] | None = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
