@@ -25,14 +25,17 @@ __all__ = [
     "Report",
     "Table",
     "arguments",
+    "command_line",
     "environment",
+    "fastconv",
     "finish",
     "interleaved",
     "number",
-    "photo_folder",
+    "parsed",
     "ratios",
     "say",
     "spread",
+    "with_photos",
 ]
 
 FASTCONV = (sys.executable, "-m", "fastconv")
@@ -135,27 +138,38 @@ def arguments(doc: str, rounds: int) -> argparse.ArgumentParser:
     return parser
 
 
-def photo_folder(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Returns the arguments of a benchmark that reads photos; `photos` is a folder that is there.
+def with_photos(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Returns the parser with the options of benchmarks that read photos."""
+    parser.add_argument(
+        "--photos",
+        type=Path,
+        metavar="FOLDER",
+        help="class folders with nothing but images (default: made by photos.py in --work)",
+    )
+    parser.add_argument("--count", type=int, default=10_000, help="photos to make (%(default)s)")
+    return parser
+
+
+def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Returns the arguments; the folders that they name are there.
 
     Args:
         parser: The benchmark's.
-        argv: Its arguments.
+        argv: Its arguments, by default those of this process.
     """
-    parser.add_argument(
-        "--photos", type=Path, help="a folder of images (default: made by photos.py in --work)"
-    )
-    parser.add_argument("--count", type=int, default=10_000, help="photos to make (%(default)s)")
     args = parser.parse_args(argv)
+    if args.rounds < 1:
+        parser.error("--rounds is at least 1")
+    args.work = args.work.absolute()
     args.work.mkdir(parents=True, exist_ok=True)
-    if args.photos is None:
+    if "photos" in args and args.photos is None:
         args.photos = args.work / f"photos-{args.count}"
         if not args.photos.exists():
-            say(f"making {args.count} photos in {args.photos}, once")
-            made = args.work / "photos.part"
-            if code := photos.main(["photos", str(made), "--count", str(args.count)]):
-                sys.exit(f"without them, give a folder of images with --photos (exit code {code})")
-            made.rename(args.photos)
+            say(f"making {args.count} photos, once")
+            making = args.work / "photos.making"
+            if photos.main(["photos", str(making), "--count", str(args.count)]):
+                parser.error("the photos cannot be made: give a folder of others with --photos")
+            making.rename(args.photos)
     return args
 
 

@@ -31,11 +31,11 @@ def warm(files: Iterable[Path]) -> None:
 
 
 def evict(files: Iterable[Path]) -> None:
-    """Takes files out of the page cache: what no process has mapped, and is safely on disk."""
+    """Takes files out of the page cache, but for what a process has mapped."""
+    os.sync()  # what is not on disk yet could not be dropped
     for path in files:
         fd = os.open(path, os.O_RDONLY)
         try:
-            os.fdatasync(fd)  # what is not on disk yet could not be dropped
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(fd)

@@ -20,9 +20,9 @@ MAX_PIXELS = 178_956_970
 def check_pixels(data: memoryview | bytes, kind: str, max_pixels: int = MAX_PIXELS) -> None:
     """Decodes every pixel of the first picture, and forgets them.
 
-    Nothing of Pillow or of the process is changed, and no memory is made for a picture that is over
-    the limit. What the decoder takes without complaint counts as whole: a JPEG whose pixel data were
-    overwritten mostly does.
+    Nothing of Pillow or of the process is changed, and no memory is made for a picture over
+    the limit. What the decoder takes without complaint counts as whole: most JPEGs whose pixel data
+    were overwritten do.
 
     Args:
         data: The whole file.
@@ -30,8 +30,8 @@ def check_pixels(data: memoryview | bytes, kind: str, max_pixels: int = MAX_PIXE
         max_pixels: The most pixels (width times height) that a picture may have.
 
     Raises:
-        BadImage: `truncated`, `corrupt`, `unsupported_format` (the message names the format, and the
-            package that would bring it), or `too_large` (the message has WIDTHxHEIGHT).
+        BadImage: `truncated`, `corrupt`, `unsupported_format` (the message names the format and
+            the package that would bring it), or `too_large` (the message has WIDTHxHEIGHT).
     """
     from fastconv.loaders import pillow
 

@@ -1,4 +1,4 @@
-"""Names what a file is that is no image: an error page saved as a picture, a pointer, an archive."""
+"""Names what a file is that is no image: an error page saved as a picture, an archive."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SHOWN = 40  # characters of a text that a message shows
 
 
 def describe(head: bytes) -> str | None:
-    """Returns what a file looks like, such as "an HTML page"; None when it looks like nothing known.
+    """Returns what a file looks like, such as "an HTML page"; None when like nothing known.
 
     Args:
         head: The first 512 bytes of the file, or all it has.

@@ -1,8 +1,8 @@
 """The headers of image formats: by which bytes they start, and where width and height stand.
 
 Each reader returns the kind, the width and the height (0, 0 where they are not cheaply known). It
-raises `struct.error` where the data end inside the header, and `ValueError` where the file is of another
-format after all, which happens with short signatures.
+raises `struct.error` where the data end inside the header, and `ValueError` where the file is of
+another format after all, which happens with short signatures.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def iso_media(data: memoryview) -> Found | None:
     meta = bytes(data[length : min(end, _BOX_BYTES)])
     if b"clap" in meta:
         return kind, 0, 0  # only a part of the stored picture is shown
-    # `ispe` is the size of one stored picture. A large picture is stored as tiles and has one of its
-    # own, the largest of them; a thumbnail has a smaller one.
+    # `ispe` is the size of one stored picture. A large picture is stored as tiles and has one of
+    # its own, the largest of them; a thumbnail has a smaller one.
     sizes = (
         struct.unpack(">II", found[1])
         for found in re.finditer(rb"ispe\0\0\0\0(.{8})", meta, re.DOTALL)
@@ -290,4 +290,4 @@ SIGNATURES: tuple[tuple[bytes, str, Header], ...] = (
     (b"LinS", "msp", _fixed("<HH", 4)),
     (b"\x80\xe8\0\0", "pxr", _fixed_height_first("<HH", 416)),
 )
-"""Signature, kind and header reader of each format; of two that match, the first that does not object."""
+"""Signature, kind and header reader of each format; of two that match, the first that accepts."""

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from fastconv.converters.engines.local import LocalEngine, Task
 from fastconv.converters.outputs import Output, choose_output
@@ -28,6 +29,7 @@ from fastconv.converters.writer import Layout, Sharding, Writer
 from fastconv.loaders.arrays import Array, dump_arrays
 from fastconv.loaders.classes import ClassOrder
 from fastconv.loaders.errors import FastconvError, UsageError, printable
+from fastconv.loaders.filenames import extension_of
 from fastconv.loaders.index import META_KEY
 from fastconv.loaders.kinds import EXTENSIONS
 from fastconv.loaders.listing import Listing
@@ -213,13 +215,7 @@ class Run:
         found = self.run_parts(table, layout, folder, self.folder_source)
         if not found:
             return (*self.described(table, layout, meta), folder)
-        dropped = np.zeros(len(table), bool)
-        for row, slot, reason, message in sorted(found):
-            self.bad.append(BadFile(table.names(row)[slot], reason, message))
-            if slot:
-                table.size[slot][row], table.checksum[slot][row] = -1, 0
-            else:
-                dropped[row] = True
+        dropped = self.drop(table, found)
         if dropped.all():
             raise PackFailedError(nothing_found(self.root, self.bad), self.report(time.monotonic()))
         old, old_folder, rows = placed(table, layout), folder, np.flatnonzero(~dropped)
@@ -231,6 +227,22 @@ class Run:
             table, new_layout, folder, moved_from(old, layout, old_folder, rows), skip=kept
         )
         return (*self.described(table, new_layout, meta), folder)
+
+    def drop(self, table: SampleTable, found: Sequence[tuple[int, int, Reason, str]]) -> npt.NDArray[np.bool_]:
+        """Notes what cannot be packed; returns which rows go, bool (N,). Of others a sidecar goes."""
+        dropped = np.zeros(len(table), bool)
+        for row, slot, reason, message in sorted(found):
+            name = table.names(row)[slot]
+            if slot:
+                table.size[slot][row], table.checksum[slot][row] = -1, 0
+            else:
+                dropped[row] = True
+            if slot == 0 and reason == "not_an_image" and self.listing.kind[row] == 0:
+                # Only a guess, with --any-extension: its name does not say that it is an image.
+                self.listing.ignored.extension[extension_of(os.path.basename(name))] += 1
+            else:
+                self.bad.append(BadFile(name, reason, message))
+        return dropped
 
     def lay_out(self, target: Target, table: SampleTable) -> tuple[Layout, PackMeta, str]:
         """Plans the places of all rows, and makes the files that they are in."""

@@ -1,7 +1,7 @@
 """Tells what a file is from its bytes: the signature and the header, never the pixels.
 
-This is the fast check. Packing calls `sniff` once a file, so JPEG and PNG come first and cost one to
-three microseconds; other formats are told by `headers`, and what has no signature by Pillow.
+This is the fast check. Packing calls `sniff` once a file, so JPEG and PNG come first and cost one
+to three microseconds; other formats are told by `headers`, and what has no signature by Pillow.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     train = open_dataset("train.lmdb", transform=transform)  # (image, label), as ImageFolder gives
 
 Every format has its own Dataset too, named by its reader: `LMDBDataset`, `WebDatasetDataset`,
-`HDF5Dataset`, `ImageFolderDataset` and those of plug-ins. Importing this package is quick: PyTorch and
-a format come with the first name that needs them.
+`HDF5Dataset`, `ImageFolderDataset` and those of plug-ins. Importing this package is quick: PyTorch
+and a format come with the first name that needs them.
 """
 
 from __future__ import annotations

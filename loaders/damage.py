@@ -1,7 +1,7 @@
 """What it means when Pillow cannot decode an image: cut, damaged, or of another variant.
 
-Pillow's exceptions mix these up (a cut JPEG 2000 is a "broken data stream"), so the file's own account
-of its length is asked as well. Only called after a failure.
+Pillow's exceptions mix these up (a cut JPEG 2000 is a "broken data stream"), so the file's own
+account of its length is asked as well. Only called after a failure.
 """
 
 from __future__ import annotations

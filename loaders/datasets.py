@@ -1,7 +1,7 @@
-"""Packs and raw folders as map-style PyTorch Datasets, with the interface of torchvision's ImageFolder.
+"""Packs and raw folders as map-style PyTorch Datasets, like torchvision's ImageFolder.
 
-A Dataset's state is its path, its options, the pack's id and its length. The pack itself is opened by
-whichever process first needs it: nothing of it is pickled, and nothing is held for each sample.
+A Dataset's state is its path, its options, the pack's id and its length. The pack itself is opened
+by whichever process first needs it: nothing of it is pickled, and nothing is held for each sample.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import operator
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NoReturn, SupportsIndex, get_args, overload
+from typing import Any, Literal, NoReturn, SupportsIndex, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -49,19 +49,19 @@ _log = logging.getLogger(__name__)
 class PackDataset(Dataset[Any]):
     """The samples of one pack, as `(image, label)`.
 
-    `dataset[i]` is `(image, label)`: the image as `PIL.Image.Image`, the label as int (-1 where there is
-    none). It can be pickled and copied, used by threads, and opened before or after worker processes
-    start, whatever the start method; each copy that finds another pack at the path raises
+    `dataset[i]` is `(image, label)`: the image as `PIL.Image.Image`, the label as int (-1 where
+    there is none). It can be pickled and copied, used by threads, and made before or after worker
+    processes start, whatever the start method; a copy that finds another pack at the path raises
     `PackChangedError`.
 
     Args:
         path: A pack, or a folder of images.
         transform: What to do to the image.
         target_transform: What to do to the label.
-        decode: "pil" gives images as `PIL.Image.Image` and text as str; None gives every field as the
-            bytes that are stored.
-        fields: Fields to give in place of the image alone, before the label: "image", and the names of
-            sidecars. A field that a sample lacks is None.
+        decode: "pil" gives images as `PIL.Image.Image` and text as str; None gives every field as
+            the bytes that are stored.
+        fields: Fields to give in place of the image alone, before the label: "image", and the names
+            of sidecars. A field that a sample lacks is None.
         mode: Of the image: "RGB", "L", or "unchanged" for the one it is stored with.
         exif_transpose: Whether to turn images as their EXIF data say.
         on_error: What to do with a sample that cannot be read or decoded: "raise", or "skip": then
@@ -74,12 +74,14 @@ class PackDataset(Dataset[Any]):
         skipped: How many samples were skipped by this object, in this process.
 
     Raises:
-        UsageError: An option is wrong, the pack has no such field, no samples, or is of another format.
+        UsageError: An option is wrong, or the pack lacks a field, is empty or of another format.
         PackError: The pack cannot be read.
     """
 
     format: str = ""
     skipped: int = 0
+    _reader: Reader | None = None
+    _slots: tuple[int, ...]
 
     def __init__(
         self,
@@ -97,7 +99,7 @@ class PackDataset(Dataset[Any]):
         _check("mode", mode, get_args(Mode))
         _check("on_error", on_error, get_args(OnError))
         if isinstance(fields, str):
-            raise UsageError(f"fields is the string {fields!r}: give a tuple of names, as ({fields!r},)")
+            raise UsageError(f"fields is a string: give a tuple of names, as ({fields!r},)")
         given = os.fsdecode(path)
         self.path = given if os.path.isabs(given) else os.path.join(os.getcwd(), given)
         self.format = self.format or find_format(self.path).name
@@ -128,17 +130,13 @@ class PackDataset(Dataset[Any]):
         left_behind = ("_reader", "_slots", "skipped", "classes", "class_to_idx")
         return {name: value for name, value in self.__dict__.items() if name not in left_behind}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._reader = None
-
     def _adopt(self, reader: Reader) -> Reader:
         known = reader.table.fields
         for name in self.fields or ():
             if name not in known:
                 raise _no_field(self.path, name, known)
         self._slots = tuple(known.index(name) for name in self.fields or (IMAGE,))
-        self._reader: Reader | None = reader  # last: another thread may be looking
+        self._reader = reader  # last: another thread may be looking
         return reader
 
     def _opened(self) -> Reader:
@@ -148,7 +146,7 @@ class PackDataset(Dataset[Any]):
         reader = _open(self.format, self.path, self.fields or ())
         if _fingerprint(reader.meta) != self._fingerprint or len(reader) != self._length:
             raise PackChangedError(
-                f"{printable(self.path)}: was replaced since this dataset was made: make the dataset again"
+                f"{printable(self.path)}: was replaced since this dataset was made: make it again"
             )
         return self._adopt(reader)
 
@@ -209,7 +207,7 @@ class PackDataset(Dataset[Any]):
         return self._length
 
     def __getitem__(self, index: SupportsIndex) -> Any:
-        """Returns the sample `(image, label)`, or its fields and the label; None where it was skipped.
+        """Returns a sample: `(image, label)`, or its fields and the label; None if it was skipped.
 
         Raises:
             IndexError: There is no such sample.
@@ -246,9 +244,9 @@ class PackDataset(Dataset[Any]):
     @overload
     def read(self, index: SupportsIndex, field: str) -> memoryview | None: ...
     def read(self, index: SupportsIndex, field: str = IMAGE) -> memoryview | None:
-        """Returns a field's stored bytes, read-only and not copied; None where the sample lacks the field.
+        """Returns a field's stored bytes, not copied; None where the sample lacks the field.
 
-        The view stays valid after the dataset is gone.
+        The view is read-only, and stays valid after the dataset is gone.
 
         Raises:
             IndexError: There is no such sample.
@@ -267,7 +265,9 @@ class PackDataset(Dataset[Any]):
         self, indices: Iterable[SupportsIndex], field: Literal["image"] = ...
     ) -> list[memoryview]: ...
     @overload
-    def read_many(self, indices: Iterable[SupportsIndex], field: str) -> list[memoryview | None]: ...
+    def read_many(
+        self, indices: Iterable[SupportsIndex], field: str
+    ) -> list[memoryview | None]: ...
     def read_many(
         self, indices: Iterable[SupportsIndex], field: str = IMAGE
     ) -> list[memoryview] | list[memoryview | None]:
@@ -366,9 +366,7 @@ class _Samples(Sequence[tuple[str, int]]):
     def __getitem__(self, index: SupportsIndex) -> tuple[str, int]: ...
     @overload
     def __getitem__(self, index: slice) -> list[tuple[str, int]]: ...
-    def __getitem__(
-        self, index: SupportsIndex | slice
-    ) -> tuple[str, int] | list[tuple[str, int]]:
+    def __getitem__(self, index: SupportsIndex | slice) -> tuple[str, int] | list[tuple[str, int]]:
         if isinstance(index, slice):
             return [self[row] for row in range(*index.indices(len(self)))]
         row = range(len(self))[index]
@@ -391,7 +389,9 @@ def _check(name: str, value: object, allowed: Sequence[object]) -> None:
 
 
 def _no_field(path: str, name: str, known: Sequence[str]) -> UsageError:
-    return UsageError(f"{printable(path)}: has no field {name!r}: its fields are {', '.join(known)}")
+    return UsageError(
+        f"{printable(path)}: has no field {name!r}: its fields are {', '.join(known)}"
+    )
 
 
 def _no_image(reader: Reader, row: int) -> NoReturn:
@@ -443,7 +443,7 @@ def dataset_class(format: str) -> type[PackDataset]:
     reader = READERS.load(format)
     if format not in _CLASSES:
         body = {
-            "__doc__": f"The samples of one {reader.title}, as `(image, label)`: see `PackDataset`.",
+            "__doc__": f"The samples of one {reader.title}: see `PackDataset`.",
             "__module__": "fastconv.loaders",  # where pickle finds it again
             "format": format,
         }
@@ -501,7 +501,7 @@ def open_dataset(
         on_error: What to do with a sample that cannot be read or decoded: "raise" or "skip".
 
     Raises:
-        UsageError: An option is wrong, the pack has no such field, no samples, or is of another format.
+        UsageError: An option is wrong, or the pack lacks a field, is empty or of another format.
         PackError: The pack cannot be read.
     """
     return dataset_class(format or find_format(path).name)(

@@ -18,8 +18,8 @@ __all__ = ["Mode", "decode_pil", "to_text"]
 Mode = Literal["RGB", "L", "unchanged"]
 
 _TEXT_FIELDS = frozenset(
-    ("txt", "text", "caption", "json", "jsonl", "csv", "tsv", "xml", "html", "htm", "md", "markdown",
-     "yaml", "yml", "svg", "srt", "vtt")
+    ("txt", "text", "caption", "json", "jsonl", "csv", "tsv", "xml", "html", "htm", "md",
+     "markdown", "yaml", "yml", "svg", "srt", "vtt")
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Image formats: the names that fields have, and the file extensions people give them.
 
-A kind is the name of an image field in a pack ("jpg", "png", ...). The sample table stores it as the
-position in `KINDS`, so the tuple only ever grows at its end.
+A kind is the name of an image field in a pack ("jpg", "png", ...). The sample table stores it as
+the position in `KINDS`, so the tuple only ever grows at its end.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ EXTENSIONS = MappingProxyType(
         "jpeg": "jpg", "jpe": "jpg", "jfif": "jpg", "pjpeg": "jpg", "pjp": "jpg", "mpo": "jpg",
         "apng": "png", "dib": "bmp", "tiff": "tif", "avifs": "avif", "heif": "heic", "hif": "heic",
         "jpx": "jp2", "jpf": "jp2", "j2c": "j2k", "jpc": "j2k", "pnm": "ppm", "fit": "fits",
-        "bw": "sgi", "rgb": "sgi", "rgba": "sgi", "icb": "tga", "vda": "tga", "vst": "tga", "flc": "fli",
-        "ftc": "ftex", "ftu": "ftex",
+        "bw": "sgi", "rgb": "sgi", "rgba": "sgi", "icb": "tga", "vda": "tga", "vst": "tga",
+        "flc": "fli", "ftc": "ftex", "ftu": "ftex",
     }
 )  # fmt: skip
-"""File extension in lower case, without its dot -> the kind it promises. A file with another extension
-is no image unless its contents are looked at (`--any-extension`)."""
+"""File extension in lower case, without its dot -> the kind it promises. A file with another
+extension is no image unless its contents are looked at (`--any-extension`)."""
 
 
 FORMAT_NAMES = MappingProxyType(

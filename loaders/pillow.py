@@ -45,8 +45,8 @@ from fastconv.loaders.kinds import FORMAT_NAMES
 __all__ = ["identify", "load_image", "plain", "upright"]
 
 # Pillow's formats, those without a signature last, and our kind of each. Left out are those that
-# start another program (EPS), that only name a file's type (BUFR, GRIB, HDF5, MPEG), that exist on one
-# system (WMF), or that Pillow is about to drop and warns of (IM).
+# start another program (EPS), that only name a file's type (BUFR, GRIB, HDF5, MPEG), that exist on
+# one system (WMF), or that Pillow is about to drop and warns of (IM).
 _KINDS = {
     "JPEG": "jpg", "PNG": "png", "WEBP": "webp", "GIF": "gif", "BMP": "bmp", "TIFF": "tif",
     "AVIF": "avif", "HEIF": "heic", "JXL": "jxl", "JPEG2000": "jp2", "PPM": "ppm", "QOI": "qoi",
@@ -60,8 +60,8 @@ _FORMATS: dict[str, list[str]] = {
 }
 _FORMATS |= {"j2k": ["JPEG2000"], "pgm": ["PPM"], "pbm": ["PPM"], "pam": ["PPM"], "pfm": ["PPM"]}
 
-# Kinds whose reader is a package of its own (AVIF: where Pillow was built without it): the format as
-# Pillow calls it, the module to import, the package to install.
+# Kinds whose reader is a package of its own (AVIF: where Pillow was built without it): the format
+# as Pillow calls it, the module to import, the package to install.
 _PLUGINS = {
     "avif": ("AVIF", "pillow_avif", "pillow-avif-plugin"),
     "heic": ("HEIF", "pillow_heif", "pillow-heif"),

@@ -11,13 +11,13 @@ An exception inside becomes one line on stderr, the object's `error`, and the ex
 
 from __future__ import annotations
 
-import json as json_module
 import os
 import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from json import dumps
 from typing import IO, Any
 
 import typer
@@ -25,7 +25,16 @@ import typer
 from fastconv.loaders.errors import FastconvError, UsageError, printable
 from fastconv.loaders.sample import BadFile
 
-__all__ = ["DEBUG", "Out", "one_line", "prepare_streams", "reporting"]
+__all__ = [
+    "DEBUG",
+    "Out",
+    "ReaderGoneError",
+    "aligned",
+    "forget_stdout",
+    "one_line",
+    "prepare_streams",
+    "reporting",
+]
 
 DEBUG = "FASTCONV_DEBUG"
 """The environment variable that shows where an error comes from."""
@@ -40,6 +49,14 @@ def one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yields the rows of a table as lines, their columns under each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        yield "  ".join(cells).rstrip()
 
 
 class ReaderGoneError(Exception):
@@ -85,7 +102,7 @@ class Out:
 
     def record(self, entry: Mapping[str, Any]) -> None:
         """Prints a JSON object as a line on stdout, for commands whose output is JSON Lines."""
-        self.write(json_module.dumps(entry) + "\n")
+        self.write(dumps(entry) + "\n")
 
     def note(self, line: str) -> None:
         """Prints a line on stderr about what is good to know; nothing with --quiet."""
@@ -137,10 +154,10 @@ class Out:
         say(f"error: {message}")
         self.answer |= {"status": "failed", "error": {"type": kind, "message": one_line(message)}}
 
-    def finish(self) -> None:
-        """Prints the object, and sees to it that all of stdout was written."""
-        if self.json:
-            self.write(json_module.dumps({"command": self.command, **self.answer}) + "\n")
+    def finish(self, with_answer: bool = True) -> None:
+        """Prints the object with --json, and sees to it that all of stdout was written."""
+        if self.json and with_answer:
+            self.write(dumps({"command": self.command, **self.answer}) + "\n")
         try:
             sys.stdout.flush()
         except OSError as error:
@@ -166,16 +183,13 @@ def reporting(
     try:
         try:
             yield out
-            if not lines:
-                out.finish()
-            else:
-                sys.stdout.flush()
+            out.finish(with_answer=not lines)
         except (ReaderGoneError, typer.Exit):
             raise
         except (Exception, KeyboardInterrupt) as error:
             out.fail(error)
             out.finish()
-    except (ReaderGoneError, BrokenPipeError):
+    except ReaderGoneError:
         forget_stdout()
     if out.code:
         raise typer.Exit(out.code)

@@ -93,7 +93,8 @@ class FolderReader(Reader):
         for name, size in zip(listing.fields, listing.size, strict=True):
             if (size < 0).all():
                 raise UsageError(
-                    f"{printable(path)}: has no field {name!r}: no image has a file of that ending beside it"
+                    f"{printable(path)}: has no field {name!r}: "
+                    "no image has a file of that ending beside it"
                 )
         return cls(path, listing)
 

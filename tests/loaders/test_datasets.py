@@ -1,4 +1,4 @@
-"""The Datasets' own behaviour, on a raw folder; what all formats share is tested in tests/contract."""
+"""The Datasets, on a raw folder; what every format has to do is tested in tests/contract."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pickle
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader
 
 import fastconv.loaders
 from fastconv.loaders import (
@@ -207,14 +205,14 @@ def test_attributes_of_image_folder(tree: Path) -> None:
     assert dataset.targets.tolist() == LABELS
     with pytest.raises(ValueError, match="read-only"):
         dataset.targets[0] = 7
-    expected = [(os.path.join(tree, name), label) for name, label in zip(NAMES, LABELS, strict=True)]
+    expected = [(f"{tree}/{name}", label) for name, label in zip(NAMES, LABELS, strict=True)]
     assert list(dataset.samples) == expected
     assert list(dataset.imgs) == expected
 
 
 def test_samples_are_a_sequence(tree: Path) -> None:
     samples = open_dataset(tree).samples
-    expected = [(os.path.join(tree, name), label) for name, label in zip(NAMES, LABELS, strict=True)]
+    expected = [(f"{tree}/{name}", label) for name, label in zip(NAMES, LABELS, strict=True)]
     assert len(samples) == 5
     assert samples[-1] == expected[-1]
     assert samples[np.int64(1)] == expected[1]  # type: ignore[call-overload]
@@ -267,7 +265,7 @@ def test_repr(tree: Path) -> None:
         ({"decode": "cv2"}, "decode is 'cv2': it can be 'pil', None"),
         ({"on_error": "ignore"}, "on_error is 'ignore': it can be 'raise', 'skip'"),
         ({"mode": "BGR"}, "mode is 'BGR': it can be 'RGB', 'L', 'unchanged'"),
-        ({"fields": "txt"}, r"fields is the string 'txt': give a tuple of names, as \('txt',\)"),
+        ({"fields": "txt"}, r"fields is a string: give a tuple of names, as \('txt',\)"),
         ({"fields": ()}, "fields names no field"),
         ({"fields": ("image", "json")}, "has no field 'json'"),
         ({"format": "zip"}, "unknown format 'zip': known are folder, hdf5"),
@@ -289,7 +287,7 @@ def test_exif_and_mode(tmp_path: Path) -> None:
 
 
 def test_a_dataset_of_another_format(tree: Path) -> None:
-    with pytest.raises(UsageError, match="is raw folder, not LMDB: use open_dataset or ImageFolder"):
+    with pytest.raises(UsageError, match="is raw folder, not LMDB: use open_dataset or Image"):
         LMDBDataset(tree)
 
 
@@ -361,13 +359,6 @@ def test_a_transform_that_fails_is_not_skipped(tree: Path) -> None:
         open_dataset(tree, transform=fail, on_error="skip")[0]
 
 
-def test_a_bad_sample_keeps_its_type_across_processes(damaged: Path) -> None:
-    dataset = open_dataset(damaged, decode="pil")
-    loader = DataLoader(dataset, num_workers=1, collate_fn=list, multiprocessing_context="fork")
-    with pytest.raises(SampleError, match=r"sample 3, key 3, path dog/3\.png: "):
-        list(loader)
-
-
 # ------------------------------------------------------------------------------ copies and threads
 
 
@@ -375,7 +366,7 @@ def test_a_bad_sample_keeps_its_type_across_processes(damaged: Path) -> None:
 def test_copies(tree: Path, opened: bool) -> None:
     dataset = open_dataset(tree, transform=shade_of, fields=("txt", "image"), on_error="skip")
     if opened:
-        dataset[0], dataset.classes, dataset.class_to_idx  # noqa: B018
+        dataset[0], dataset.classes, dataset.class_to_idx
     text = pickle.dumps(dataset)
     assert len(text) < 4096
     for other in (pickle.loads(text), copy.copy(dataset), copy.deepcopy(dataset)):
@@ -461,12 +452,13 @@ def test_a_dataset_imports_no_other_format() -> None:
 
 
 @pytest.fixture
-def plugin(tmp_path: Path) -> Iterator[Path]:
-    """Returns a folder to import from, with another distribution's format: a file of bytes, each a sample."""
+def plugin(tmp_path: Path) -> Path:
+    """Returns a folder to import from, with another's format: a file whose bytes are samples."""
     place = tmp_path / "plugin"
-    (place / "blob-1.0.dist-info").mkdir(parents=True)
-    (place / "blob-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: blob\nVersion: 1.0\n")
-    (place / "blob-1.0.dist-info/entry_points.txt").write_text("[fastconv.readers]\nblob = blob:Blob\n")
+    about = place / "blob-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: blob\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[fastconv.readers]\nblob = blob:Blob\n")
     (place / "blob.py").write_text(
         textwrap.dedent("""
             import os
@@ -487,7 +479,9 @@ def plugin(tmp_path: Path) -> Iterator[Path]:
                 def open(cls, path):
                     size = os.path.getsize(path)
                     shard = Shard(os.path.basename(path), size)
-                    meta = PackMeta(format="blob", id="", samples=size, fields=("image",), shards=(shard,))
+                    meta = PackMeta(
+                        format="blob", id="", samples=size, fields=("image",), shards=(shard,)
+                    )
                     table = SampleTable(
                         fields=("image",), label=np.full(size, -1), kind=np.zeros(size, np.uint8),
                         width=np.zeros(size, np.uint32), height=np.zeros(size, np.uint32),
@@ -510,7 +504,7 @@ def plugin(tmp_path: Path) -> Iterator[Path]:
                     return super().read(row, slot)
             """)
     )
-    yield place
+    return place
 
 
 def test_the_dataset_of_a_plug_in(plugin: Path, tmp_path: Path) -> None:
@@ -542,9 +536,9 @@ def test_the_dataset_of_a_plug_in(plugin: Path, tmp_path: Path) -> None:
 
         text = pickle.dumps(dataset)
         os.truncate(path, 3)  # reading past the end of the map would kill the process
-        for get in (lambda: dataset[5], lambda: dataset.__getitems__([0]), lambda: dataset.read_many([0])):
+        for get in (dataset.__getitem__, dataset.__getitems__, dataset.read_many):
             try:
-                get()
+                get(0 if get == dataset.__getitem__ else [0])
             except CorruptPackError as error:
                 print("truncated since it was opened" in str(error))
         try:

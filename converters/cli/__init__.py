@@ -1,0 +1,95 @@
+"""The command line: `fastconv pack`, `unpack`, `verify` and the others, one module each.
+
+Nothing heavy is imported before a command runs, so that `--help` and completion are quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+from typer.main import get_command
+
+from fastconv import __version__
+from fastconv.converters.cli.output import Out, ReaderGoneError, forget_stdout, prepare_streams
+
+__all__ = ["COMMANDS", "app", "main"]
+
+PACKING, READING = "Make a pack, and go back", "Look"
+COMMANDS = {
+    "pack": PACKING,
+    "unpack": PACKING,
+    "verify": PACKING,
+    "info": READING,
+    "ls": READING,
+    "scan": READING,
+    "formats": READING,
+}
+"""The commands in the order of `--help`, with the panel they are in; each is a module's `command`."""
+
+app = typer.Typer(
+    name="fastconv",
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def print_version(wanted: bool) -> None:
+    """Prints the version and ends the command line."""
+    if wanted:
+        print(f"fastconv {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def fastconv(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Pack folders of images into LMDB, WebDataset shards and HDF5, and read them back.
+
+    $ fastconv pack images/ out.lmdb
+    """
+
+
+for name, panel in COMMANDS.items():
+    if find_spec(f"{__name__}.{name}"):
+        app.command(name, rich_help_panel=panel)(import_module(f"{__name__}.{name}").command)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code of one command line.
+
+    Args:
+        argv: The arguments after the command's name; those of this process by default.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    prepare_streams()
+    command = next((word for word in arguments if not word.startswith("-")), "")
+    out = Out(command, json="--json" in arguments)
+    try:
+        try:
+            code = get_command(app).main(
+                arguments or ["--help"], prog_name="fastconv", standalone_mode=False
+            )
+            out.code = code if isinstance(code, int) else 0
+            out.finish(with_answer=False)
+        except ReaderGoneError:
+            raise
+        except SystemExit as error:  # completion ends like this
+            out.code = error.code if isinstance(error.code, int) else 1
+        except (Exception, KeyboardInterrupt) as error:
+            out.fail(error)
+            out.finish()
+    except ReaderGoneError:
+        forget_stdout()
+    return out.code

@@ -1,0 +1,138 @@
+"""Worker processes that die, and those whose parent does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from PIL import Image
+
+from fastconv.converters import pack
+from fastconv.converters.engines.local import LocalEngine, Task
+from fastconv.loaders.errors import FastconvError
+
+
+def task(number: int, **content: object) -> Task:
+    return Task(number, content, {}, lambda: f"file {number}")
+
+
+def workers_of(process: int) -> list[psutil.Process]:
+    return psutil.Process(process).children(recursive=True)
+
+
+def test_a_mistake_in_a_worker_is_the_callers_to_see() -> None:
+    with LocalEngine(1) as engine, pytest.raises(RuntimeError, match="KeyError"):
+        list(engine.run([task(0, run="no such thing")]))
+
+
+def test_worker_that_dies_at_every_try() -> None:
+    """Its death is noticed at once, the task is tried again, then the run ends and says what was up."""
+    with LocalEngine(2) as engine:
+        killer = Killer()
+        try:
+            with pytest.raises(FastconvError, match=r"died 3 times \(signal 9 \(SIGKILL\)") as caught:
+                killer.run(engine)
+        finally:
+            killer.stop()
+    assert "file 0" in str(caught.value)
+    assert workers_of(os.getpid()) == []
+
+
+class Killer:
+    """Kills every worker as soon as it is there."""
+
+    def __init__(self) -> None:
+        import threading
+
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.kill)
+        self.thread.start()
+
+    def kill(self) -> None:
+        while not self.ended.is_set():
+            for process in workers_of(os.getpid()):
+                try:
+                    process.kill()
+                except psutil.NoSuchProcess:
+                    pass
+            time.sleep(0.001)
+
+    def run(self, engine: LocalEngine) -> None:
+        list(engine.run([task(0, run="no such thing")]))
+
+    def stop(self) -> None:
+        self.ended.set()
+        self.thread.join()
+
+
+def test_worker_that_dies_once_is_replaced() -> None:
+    with LocalEngine(1) as engine:
+        with pytest.raises(RuntimeError):  # it is up, and has answered
+            list(engine.run([task(0, run="nothing")]))
+        (worker,) = workers_of(os.getpid())
+        worker.kill()
+        worker.wait()
+        with pytest.raises(RuntimeError):  # so is the next one
+            list(engine.run([task(1, run="nothing")]))
+
+
+PACK = """
+import sys
+from fastconv.converters import pack
+import fastconv.converters.packing as packing
+publish = packing.Run.publish
+def wait(*args):
+    print("ready", flush=True)
+    sys.stdin.read()
+    publish(*args)
+packing.Run.publish = wait
+try:
+    pack(sys.argv[1], sys.argv[2], workers=2)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> subprocess.Popen[str]:
+    """Returns a process that has packed and is about to publish."""
+    for number in range(4):
+        (tmp_path / "tree/cat").mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20, 20 + number)).save(tmp_path / f"tree/cat/{number}.png")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PACK, str(tmp_path / "tree"), str(tmp_path / "out.h5")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_workers_end_with_a_parent_that_was_killed(running: subprocess.Popen[str], tmp_path: Path) -> None:
+    workers = workers_of(running.pid)
+    assert len(workers) == 2
+    running.kill()
+    running.communicate()
+    assert psutil.wait_procs(workers, timeout=30)[1] == []
+    assert not (tmp_path / "out.h5").exists()
+    lines: list[str] = []
+    report = pack(tmp_path / "tree", tmp_path / "out.h5", notice=lines.append)
+    assert report.samples == 4
+    assert "discarded what an unfinished run left" in lines[0]
+    assert sorted(os.listdir(tmp_path)) == ["out.h5", "tree"]
+
+
+def test_interrupt_leaves_nothing(running: subprocess.Popen[str], tmp_path: Path) -> None:
+    workers = workers_of(running.pid)
+    running.send_signal(signal.SIGINT)
+    running.communicate()
+    assert running.returncode == 130
+    assert psutil.wait_procs(workers, timeout=30)[1] == []
+    assert os.listdir(tmp_path) == ["tree"]
