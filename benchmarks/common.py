@@ -22,19 +22,21 @@ import photos
 __all__ = [
     "FASTCONV",
     "FORMATS",
+    "Measured",
     "Report",
     "Table",
     "arguments",
     "command_line",
     "environment",
+    "extremes",
     "fastconv",
     "finish",
     "interleaved",
+    "middle",
     "number",
     "parsed",
     "ratios",
     "say",
-    "spread",
     "with_photos",
 ]
 
@@ -46,8 +48,8 @@ FORMATS = {"one tar": "tar", "HDF5": "h5", "LMDB": "lmdb"}
 
 PACKAGES = ("fastconv", "torch", "numpy", "pillow", "h5py", "lmdb", "webdataset", "xxhash")
 
-Seconds = Mapping[str, Sequence[float | None]]
-"""Contestant -> what was measured in each round, None where it took no part."""
+Measured = dict[str, list[float | None]]
+"""Contestant -> its value in each round, None where it took no part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +92,14 @@ class Report:
         command: What was run.
         environment: What it ran on.
         tables: The answer.
-        measured: Every single measurement, by what it is: contestant -> one value a round.
+        measured: Every single value: measure -> contestant -> one a round.
     """
 
     question: str
     command: str
     environment: Mapping[str, str]
     tables: Sequence[Table]
-    measured: Mapping[str, Seconds] = field(default_factory=dict)
+    measured: Mapping[str, Measured] = field(default_factory=dict)
 
     def to_markdown(self) -> str:
         """Returns it as Markdown."""
@@ -185,47 +187,54 @@ def finish(report: Report, args: argparse.Namespace) -> None:
 
 
 def interleaved(
-    contestants: Mapping[str, Callable[[], float]], rounds: int, seldom: Mapping[str, int]
-) -> dict[str, list[float | None]]:
-    """Returns what each contestant measured in each round.
+    contestants: Mapping[str, Callable[[], Mapping[str, float]]],
+    rounds: int,
+    seldom: Mapping[str, int] | None = None,
+) -> dict[str, Measured]:
+    """Returns what was measured: measure -> contestant -> its value in each round.
 
     All take their turn in every round, beginning with another one each time: a disk or a machine that
     is slow for a while is slow for all of them, and ratios within a round stay fair.
 
     Args:
-        contestants: What to call for each.
+        contestants: What to call for each; it returns measure -> value.
         rounds: How many.
         seldom: How many rounds those take part in that take very long.
     """
     names = list(contestants)
-    found: dict[str, list[float | None]] = {name: [] for name in names}
+    found: dict[str, Measured] = {}
     for this in range(rounds):
         first = this % len(names)
         for name in names[first:] + names[:first]:
-            left_out = this >= seldom.get(name, rounds)
-            found[name].append(None if left_out else contestants[name]())
+            if this < (seldom or {}).get(name, rounds):
+                for measure, value in contestants[name]().items():
+                    empty: Measured = {other: [None] * rounds for other in names}
+                    found.setdefault(measure, empty)[name][this] = value
         say(f"round {this + 1} of {rounds} done")
     return found
 
 
 def number(value: float) -> str:
     """Returns a number with three digits that count."""
-    if value >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
+    digits = 0 if value >= 100 or not value else 1 if value >= 10 else 2
+    return f"{value:,.{digits}f}"
 
 
-def spread(values: Sequence[float | None], scale: float = 1.0) -> tuple[str, str]:
-    """Returns the median, and the smallest and largest, of the rounds that count.
+def middle(values: Sequence[float | None], scale: float = 1.0) -> str:
+    """Returns the median of the rounds that count, "" where none do.
 
     Args:
         values: One a round.
-        scale: What to multiply them by.
+        scale: What to multiply it by.
     """
     known = [value * scale for value in values if value is not None]
-    if not known:
-        return "", ""
-    return number(statistics.median(known)), f"{number(min(known))} to {number(max(known))}"
+    return number(statistics.median(known)) if known else ""
+
+
+def extremes(values: Sequence[float | None], scale: float = 1.0) -> str:
+    """Returns the smallest and the largest, as `middle` does."""
+    known = [value * scale for value in values if value is not None]
+    return f"{number(min(known))} to {number(max(known))}" if known else ""
 
 
 def ratios(
@@ -290,12 +299,16 @@ def disk(folder: Path) -> str:
     if len(found) != 2:
         return "unknown"
     kind, device = found
-    rotational = Path("/sys/block") / Path(device).name.rstrip("0123456789") / "queue/rotational"
+    name = Path(device).name
+    if name.startswith(("vd", "xvd")):
+        return f"{kind} on {name}, virtual"
     try:
-        turns = rotational.read_text(encoding="ascii").strip() == "1"
+        block = Path("/sys/class/block", name).resolve()
+        about = block / "queue" if (block / "queue").exists() else block.parent / "queue"
+        turns = (about / "rotational").read_text(encoding="ascii").strip() == "1"
     except OSError:
-        return f"{kind} on {device}"
-    return f"{kind} on {device} ({'rotational' if turns else 'not rotational'})"
+        return f"{kind} on {name}"
+    return f"{kind} on {name}, {'rotating' if turns else 'solid state'}"
 
 
 def fastconv(*words: str | os.PathLike[str]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import shutil
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from common import (
@@ -27,11 +28,12 @@ from common import (
     arguments,
     command_line,
     environment,
+    extremes,
     finish,
     interleaved,
+    middle,
     parsed,
     ratios,
-    spread,
     with_photos,
 )
 from pagecache import files_of, warm
@@ -88,51 +90,52 @@ def measure(photos: Path, work: Path, rounds: int, slow_rounds: int, command: st
         command: What was run.
     """
     sources = files_of(photos)
-    memory: dict[str, tuple[int, int]] = {}
-    made: dict[str, int] = {}
-    starts: list[float | None] = []
 
-    def turn(name: str, out: Path, pack: Callable[[Path], Finished]) -> float:
+    def turn(name: str, out: Path, pack: Callable[[Path], Finished]) -> dict[str, float]:
         remove(out)
         os.sync()
         warm(sources)
-        if name.startswith("fastconv"):
-            took = start()
-            starts.append(took)
-        took = -starts[-1] if name.startswith("fastconv") else 0.0
-        finished = pack(out)
-        memory[name] = max(memory.get(name, (0, 0)), (finished.main, finished.workers))
-        made[name] = sum(path.stat().st_size for path in files_of(out))
-        took += float(finished.output) if name in PEERS else finished.seconds
+        begun = start() if name.startswith("fastconv") else 0.0
+        done = pack(out)
+        seconds = float(done.output) if name in PEERS else done.seconds - begun
+        size = sum(path.stat().st_size for path in files_of(out))
         remove(out)
-        return took
+        return {
+            "seconds": seconds,
+            "Python's start": begun,
+            "output": size,
+            "peak of main process": done.main,
+            "peak of workers": done.workers,
+        }
 
     turns = {
-        name: lambda name=name, out=out, pack=pack: turn(name, out, pack)
+        name: partial(turn, name, out, pack)
         for name, (out, pack) in contestants(photos, work).items()
     }
-    seconds = interleaved(turns, rounds, {SLOW: slow_rounds})
-    size = sum(path.stat().st_size for path in sources)
+    found = interleaved(turns, rounds, {SLOW: slow_rounds})
+    seconds, size = found["seconds"], sum(path.stat().st_size for path in sources)
     rows = []
     for name, values in seconds.items():
-        median, extremes = spread(values)
-        times, times_extremes = spread(ratios(values, seconds[TAR]))
-        speed, _ = spread([None if value is None else size / 1e6 / value for value in values])
-        main, workers = (f"{peak / 1e6:.0f}" for peak in memory[name])
+        times = ratios(values, seconds[TAR])
+        speeds = ratios([size] * rounds, values)
+        rest = (found[what][name] for what in ("output", "peak of main process", "peak of workers"))
         rows.append(
-            (name, median, extremes, times, times_extremes, speed, f"{made[name] / 1e6:.0f}", main, workers)
+            [name, middle(values), extremes(values), middle(times), extremes(times)]
+            + [middle(values, 1e-6) for values in (speeds, *rest)]
         )
+    starts = [value for values in found["Python's start"].values() for value in values if value]
     table = Table(
         f"Packing {len(sources):,} files, {size / 1e6:.0f} MB",
-        ["", "s", "from", "x GNU tar", "from", "MB/s", "output MB", "peak MB, main", "peak MB, workers"],
+        ["", "s", "min to max", "x GNU tar", "min to max"]
+        + ["MB/s", "output MB", "peak MB, main", "peak MB, workers"],
         rows,
         [
-            f"medians of {rounds} rounds; the ratio is to GNU tar in the same round",
-            f"taken off fastconv's seconds: {spread(starts)[0]} s ({spread(starts)[1]}), Python's start",
-            "peak resident memory, where the kernel counts pages that processes share once for each",
+            f"medians of {rounds} rounds; each ratio is to GNU tar in the same round",
+            f"taken off fastconv's time: {middle(starts)} s ({extremes(starts)}), Python's start",
+            "peaks are of resident memory; of the workers added up, pages that they share too",
         ],
     )
-    return Report("How long does packing take?", command, environment(work), [table], {"seconds": seconds})
+    return Report("How long does packing take?", command, environment(work), [table], found)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -47,7 +47,7 @@ def run(*commands: Sequence[str | os.PathLike[str]]) -> Finished:
             began = time.perf_counter()
             process = subprocess.Popen(command, stdout=out, stderr=errors)
             with Memory(process.pid) as memory:
-                _, status, usage = os.wait4(process.pid, 0)
+                _, status = os.waitpid(process.pid, 0)
                 seconds += time.perf_counter() - began
             process.returncode = os.waitstatus_to_exitcode(status)
             out.seek(0)
@@ -57,7 +57,7 @@ def run(*commands: Sequence[str | os.PathLike[str]]) -> Finished:
                 words = errors.read().decode(errors="replace").strip()
                 line = " ".join(map(os.fspath, command))
                 raise RuntimeError(f"{line}: exit code {process.returncode}: {words}")
-        main = max(main, memory.main or usage.ru_maxrss * 1024)
+        main = max(main, memory.main)
         workers = max(workers, sum(memory.workers.values()))
     return Finished(seconds, main, workers, output)
 
@@ -89,10 +89,12 @@ class Memory:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._ended.wait(LOOK_EVERY):
+        while True:
             self.main = peak(self.pid) or self.main
             for child in children(self.pid):
                 self.workers[child] = peak(child) or self.workers.get(child, 0)
+            if self._ended.wait(LOOK_EVERY):
+                return
 
 
 def peak(pid: int) -> int:

@@ -101,8 +101,8 @@ _HEIC_BRANDS = frozenset(
 def iso_media(data: memoryview) -> Found | None:
     """Returns what an ISO media file is, if it is AVIF or HEIC; None for a video.
 
-    Such a file is a chain of boxes: size (4 bytes), name (4), contents. The first, `ftyp`, names the
-    brands; the second, `meta`, describes the pictures.
+    Such a file is a chain of boxes: size (4 bytes), name (4), contents. The first, `ftyp`, names
+    the brands; the second, `meta`, describes the pictures.
     """
     length = int.from_bytes(data[:4], "big")
     brands = {bytes(data[at : at + 4]) for at in range(8, min(length, 256) - 3, 4)}

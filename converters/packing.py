@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from fastconv.converters.check import MAX_PIXELS
 from fastconv.converters.engines.local import LocalEngine, Task
 from fastconv.converters.outputs import Output, choose_output
 from fastconv.converters.plan import Cut, cut_parts, new_table, pack_id, placed, without
@@ -37,12 +38,9 @@ from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.sample import BadFile, Reason
 from fastconv.loaders.table import SampleTable
 
-__all__ = ["Check", "MAX_PIXELS", "default_workers", "pack"]
+__all__ = ["Check", "default_workers", "pack"]
 
 Check = Literal["fast", "decode"]
-
-MAX_PIXELS = 178_956_970
-"""Pillow's own limit for a picture that is no attack."""
 
 Notice = Callable[[str], None]
 
@@ -103,16 +101,9 @@ def pack(
         FastconvError: Something failed; nothing is left at `out` that was not there before.
     """
     began = time.monotonic()
-    root, final = os.fsdecode(source), os.fsdecode(out)
+    root, final = source_folder(source), os.fsdecode(out)
     notice = notice or (lambda line: None)
-    if check not in get_args(Check):
-        raise UsageError(f"check is 'fast' or 'decode', not {check!r}")
-    workers = default_workers() if workers is None else workers
-    if workers < 1:
-        raise UsageError(f"at least one worker is needed, not {workers}")
-    if not os.path.isdir(root):
-        what = "is not a folder of images" if os.path.exists(root) else "no such folder"
-        raise UsageError(f"{printable(root)}: {what}")
+    workers = checked_workers(workers, check)
     output = choose_output(final, format, options, sharding, overwrite)
     output.refuse_inside(root)
     with ExitStack() as stack:
@@ -127,9 +118,11 @@ def pack(
         with translated_errors(final):
             target = Target(output.out, notice)
             engine.lock = target.path("workers")
+            keep = False
             try:
                 table, layout, meta, folder = run.write(target)
                 if strict and run.bad:
+                    keep = True
                     raise PackFailedError(
                         f"{len(run.bad)} bad files, and --strict allows none: nothing was published, "
                         f"what was written is in {printable(target.partial)}",
@@ -137,15 +130,39 @@ def pack(
                     )
                 output.writer.finish(folder, layout, meta, table)
                 run.publish(target, folder, meta, table, overwrite)
-            except BaseException as error:
+            except BaseException:
                 engine.close()
-                if strict and isinstance(error, PackFailedError) and run.layouts:
-                    target.keep()
-                else:
-                    target.discard()
+                (target.keep if keep else target.discard)()
                 raise
             target.discard()
         return run.report(began, meta, table)
+
+
+def source_folder(source: str | os.PathLike[str]) -> str:
+    """Returns the path of the folder to be packed.
+
+    Raises:
+        UsageError: It is none.
+    """
+    root = os.fsdecode(source)
+    if not os.path.isdir(root):
+        what = "is not a folder of images" if os.path.exists(root) else "no such folder"
+        raise UsageError(f"{printable(root)}: {what}")
+    return root
+
+
+def checked_workers(workers: int | None, check: Check) -> int:
+    """Returns how many workers are to be used.
+
+    Raises:
+        UsageError: None at all, or there is no such check for them to make.
+    """
+    if check not in get_args(Check):
+        raise UsageError(f"check is 'fast' or 'decode', not {check!r}")
+    workers = default_workers() if workers is None else workers
+    if workers < 1:
+        raise UsageError(f"at least one worker is needed, not {workers}")
+    return workers
 
 
 def nothing_found(root: str, bad: Sequence[BadFile]) -> str:
@@ -214,7 +231,7 @@ class Run:
         layout, meta, folder = self.lay_out(target, table)
         found = self.run_parts(table, layout, folder, self.folder_source)
         if not found:
-            return (*self.described(table, layout, meta), folder)
+            return (*self.finished(table, layout, meta), folder)
         dropped = self.drop(table, found)
         if dropped.all():
             raise PackFailedError(nothing_found(self.root, self.bad), self.report(time.monotonic()))
@@ -226,7 +243,7 @@ class Run:
         self.run_parts(
             table, new_layout, folder, moved_from(old, layout, old_folder, rows), skip=kept
         )
-        return (*self.described(table, new_layout, meta), folder)
+        return (*self.finished(table, new_layout, meta), folder)
 
     def drop(self, table: SampleTable, found: Sequence[tuple[int, int, Reason, str]]) -> npt.NDArray[np.bool_]:
         """Notes what cannot be packed; returns which rows go, bool (N,). Of others a sidecar goes."""
@@ -249,16 +266,7 @@ class Run:
         folder = target.path(f"pack{self.layouts or ''}")
         os.mkdir(folder)
         self.layouts += 1
-        listing = self.listing
-        meta = PackMeta(
-            format=self.writer.name,
-            samples=len(table),
-            fields=table.fields,
-            generated=tuple(sorted(listing.generated)),
-            labels=listing.labels,
-            classes=listing.classes,
-            settings=self.writer.settings(),
-        )
+        meta = described(self.listing, self.writer, table)
         layout = self.writer.lay_out(folder, self.output.stem, self.output.sharding, meta, table)
         space = os.statvfs(folder)
         need = sum(shard.size for shard in layout.shards)
@@ -273,10 +281,12 @@ class Run:
         return layout, meta, folder
 
     def run_parts(
-        self, table: SampleTable, layout: Layout, folder: str,
+        self, table: SampleTable, layout: Layout, folder: str | None,
         source: Callable[[SampleTable, Cut], tuple[dict[str, Any], dict[str, Array]]], skip: int = 0,
     ) -> list[tuple[int, int, Reason, str]]:  # fmt: skip
         """Writes the parts of all shards but the first `skip`; fills the table with what is found out.
+
+        Without a folder nothing is written: all is read, and that is all.
 
         Returns:
             (row, slot, reason, message) of each field that cannot be packed.
@@ -301,16 +311,16 @@ class Run:
         return bad
 
     def tasks(
-        self, cuts: Sequence[Cut], table: SampleTable, layout: Layout, folder: str,
+        self, cuts: Sequence[Cut], table: SampleTable, layout: Layout, folder: str | None,
         source: Callable[[SampleTable, Cut], tuple[dict[str, Any], dict[str, Array]]],
     ) -> Iterator[Task]:  # fmt: skip
         """Yields a task for each part."""
-        framed = type(self.writer).frame is not Writer.frame
+        framed = folder is not None and type(self.writer).frame is not Writer.frame
         for number, cut in enumerate(cuts):
             shard, start, stop = cut
             content = {
                 "run": "pack",
-                "out": os.path.join(folder, layout.shards[shard].name),
+                "out": None if folder is None else os.path.join(folder, layout.shards[shard].name),
                 "writer": self.writer.name if framed else None,
                 "options": self.writer.settings(),
                 "check": self.check,
@@ -367,11 +377,10 @@ class Run:
                 kept += 1
         return kept
 
-    def described(self, table: SampleTable, layout: Layout, meta: PackMeta) -> tuple[SampleTable, Layout, PackMeta]:
+    def finished(self, table: SampleTable, layout: Layout, meta: PackMeta) -> tuple[SampleTable, Layout, PackMeta]:
         """Returns the final table, its layout and the description with the pack's id."""
         table = placed(table, layout)
-        if not self.writer.table_inside:
-            meta = meta.with_shards(layout.shards if self.output.stem else tuple(replace(s, name="") for s in layout.shards))
+        meta = with_data_files(meta, self.writer, layout, self.output.stem)
         return table, layout, meta.with_id(pack_id(meta, table))
 
     def publish(self, target: Target, folder: str, meta: PackMeta, table: SampleTable, overwrite: bool) -> None:
@@ -379,7 +388,7 @@ class Run:
         index = os.path.join(folder, "index.safetensors")
         if not self.writer.table_inside:
             with open(index, "wb") as file:
-                for block in dump_arrays(table.arrays(), {META_KEY: meta.to_json()}):
+                for block in index_block(table, meta):
                     file.write(block)
         self.size = sum(entry.stat().st_size for entry in os.scandir(folder))
         files = [(folder, self.output.out)]
@@ -416,6 +425,35 @@ class Run:
             notices=listing.notices,
             seconds=time.monotonic() - began,
         )
+
+
+def described(listing: Listing, writer: Writer, table: SampleTable) -> PackMeta:
+    """Returns what a pack of these rows of a listing says of itself, before its id is known."""
+    return PackMeta(
+        format=writer.name,
+        samples=len(table),
+        fields=table.fields,
+        generated=tuple(sorted(listing.generated)),
+        labels=listing.labels,
+        classes=listing.classes,
+        settings=writer.settings(),
+    )
+
+
+def with_data_files(meta: PackMeta, writer: Writer, layout: Layout, stem: str | None) -> PackMeta:
+    """Returns the description with the data files, where the table lies beside them and must know them.
+
+    Args:
+        stem: What shards are called after; None: the pack is a single file, which may be called anything.
+    """
+    if writer.table_inside:
+        return meta
+    return meta.with_shards(layout.shards if stem else tuple(replace(shard, name="") for shard in layout.shards))
+
+
+def index_block(table: SampleTable, meta: PackMeta) -> list[memoryview]:
+    """Returns the bytes of a table that lies beside its data, in pieces."""
+    return dump_arrays(table.arrays(), {META_KEY: meta.to_json()})
 
 
 def moved_from(

@@ -96,13 +96,16 @@ def cut_parts(table: SampleTable, layout: Layout) -> Iterator[Cut]:
 
 
 def pack_id(meta: PackMeta, table: SampleTable) -> str:
-    """Returns the id of a pack: xxh3-128 of all columns of its table and of what it says of itself.
+    """Returns the id of a pack: xxh3-128 of the columns of its table and of what it says of itself.
 
-    The names of its shards do not count, so a pack may be called anything.
+    Places do not count, they follow from the rest; nor do the names of shards, a pack may be called
+    anything.
     """
     digest = xxhash.xxh3_128()
     digest.update(meta.with_id(NO_ID).with_shards(()).to_json().encode())
     for name, column in sorted(table.arrays().items()):
+        if name.startswith("offset/"):
+            continue
         digest.update(f"\0{name}\0".encode())
         digest.update(np.ascontiguousarray(column).view(np.uint8))
     return digest.hexdigest()

@@ -68,14 +68,14 @@ def sniff(data: memoryview, size: int) -> Sniffed:
 
     Raises:
         BadImage: `empty`; `not_an_image`, with what it seems to be instead; `truncated`, the
-            signature is right and the header ends early; `corrupt`, a JPEG that describes no picture.
+            signature is right and the header ends early; `corrupt`, a JPEG without a picture.
     """
     if not size:
         raise BadImage("empty", "no bytes")
     first = data[0]
-    if first == 0xFF and size > 2 and data[1] == 0xD8 and data[2] == 0xFF:
+    if first == 0xFF and len(data) > 2 and data[1] == 0xD8 and data[2] == 0xFF:
         return _jpeg(data, size)
-    if first == 0x89 and size >= 24:
+    if first == 0x89 and len(data) >= 24:
         signature, name, width, height = _PNG_HEADER(data)
         if signature == _PNG_SIGNATURE and name == b"IHDR":
             return Sniffed("png", width, height)

@@ -122,7 +122,7 @@ class PackDataset(Dataset[Any]):
         if reader.bad:
             first = reader.bad[0]
             _log.warning(
-                "%s: left out %d samples that cannot be read, the first: %s: %s",
+                "%s: left out as unreadable: %d, the first: %s: %s",
                 printable(self.path), len(reader.bad), printable(first.path), first.message,
             )  # fmt: skip
 
@@ -425,7 +425,7 @@ def _open(format: str, path: str, fields: Sequence[str]) -> Reader:
         except PackError:
             raise error from None
         raise UsageError(
-            f"{printable(path)}: is {found.title}, not {expected.title}: "
+            f"{printable(path)}: its format is {found.name}, not {expected.name}: "
             f"use open_dataset or {found.dataset}"
         ) from error
 

@@ -36,7 +36,7 @@ def formats() -> list[dict[str, Any]]:
     from fastconv.loaders.errors import MissingDependencyError
     from fastconv.loaders.reader import READERS
 
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for registry, side in ((READERS, "reads"), (WRITERS, "writes")):
         for name in registry.names():
             blank = {"name": name, "title": name, "suffixes": [], "reads": False, "writes": False}

@@ -1,4 +1,4 @@
-"""The options and arguments of all commands, declared once: the same word means the same everywhere.
+"""The options and arguments of all commands, declared once: a word means the same everywhere.
 
 Nothing heavy is imported: these are what `--help` and completion need.
 """
@@ -6,7 +6,7 @@ Nothing heavy is imported: these are what `--help` and completion need.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,12 +14,10 @@ from fastconv.converters.cli.sizes import parse_size
 from fastconv.loaders.registry import Registry
 
 __all__ = [
-    "CheckOption",
     "AnyExtensionOption",
-    "ClassOrder",
+    "CheckOption",
     "ClassOrderOption",
     "ClassesOption",
-    "Check",
     "JsonOption",
     "LabelsFileOption",
     "MaxPixelsOption",
@@ -57,20 +55,6 @@ ReadFormat = StrEnum(  # type: ignore[misc]
     {n: n for n in Registry("fastconv.loaders.formats", "fastconv.readers", object).names()},
 )
 """The formats that can be read."""
-
-
-class Check(StrEnum):
-    """How closely images are looked at."""
-
-    fast = "fast"
-    decode = "decode"
-
-
-class ClassOrder(StrEnum):
-    """The order of classes, so their numbers."""
-
-    sorted = "sorted"
-    natural = "natural"
 
 
 SourceArgument = Annotated[
@@ -164,7 +148,7 @@ ShardSamplesOption = Annotated[
     ),
 ]
 CheckOption = Annotated[
-    Check,
+    Literal["fast", "decode"],
     typer.Option(
         "--check",
         help="fast: signature and header. decode: all pixels of every image.",
@@ -217,7 +201,7 @@ ClassesOption = Annotated[
     ),
 ]
 ClassOrderOption = Annotated[
-    ClassOrder,
+    Literal["sorted", "natural"],
     typer.Option(
         "--class-order",
         help="sorted: as torchvision does. natural: digits count as numbers.",

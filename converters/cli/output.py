@@ -5,8 +5,8 @@
         out.print("3 samples")        # on stdout, but not with --json
         out.warn("...")               # on stderr
 
-An exception inside becomes one line on stderr, the object's `error`, and the exit code: 0 done, 1 failed,
-2 wrong usage, 3 done but something was bad, 130 interrupted.
+An exception inside becomes one line on stderr, the object's `error`, and the exit code: 0 done,
+1 failed, 2 wrong usage, 3 done but something was bad, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from json import dumps
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import typer
 
@@ -59,8 +59,20 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
+class Report(Protocol):
+    """What running a command found, for `Out.report`."""
+
+    @property
+    def bad(self) -> Sequence[BadFile]: ...
+    @property
+    def warnings(self) -> Sequence[str]: ...
+    @property
+    def notices(self) -> Sequence[str]: ...
+    def to_json(self) -> dict[str, Any]: ...
+
+
 class ReaderGoneError(Exception):
-    """Whoever read our stdout has closed it, as `head` does: there is nobody to tell anything more."""
+    """Whoever read our stdout has closed it, as `head` does: nobody is left to be told anything."""
 
 
 class Out:
@@ -96,7 +108,7 @@ class Out:
             self.write(f"{one_line(line)}\n" if line.strip() else "\n")
 
     def summary(self, line: str) -> None:
-        """Prints a line as `print` does, but nothing with --quiet: all went well, and nobody asked."""
+        """Prints a line as `print` does, but nothing with --quiet."""
         if not self.quiet:
             self.print(line)
 
@@ -110,7 +122,7 @@ class Out:
             say(f"note: {line}")
 
     def warn(self, line: str) -> None:
-        """Prints a line on stderr about what is probably not as it was meant; keeps it for --json."""
+        """Prints a line on stderr about what is probably not meant so; keeps it for --json."""
         say(f"warning: {line}")
         if line not in self.answer["warnings"]:
             self.answer["warnings"] = [*self.answer["warnings"], line]
@@ -131,6 +143,20 @@ class Out:
             self.answer["status"] = "partial"
             self.code = 3
 
+    def report(self, report: Report, rest: str = "all in the --json result") -> None:
+        """Says what a run reports beside its result: warnings, notices, bad inputs.
+
+        Args:
+            report: What `to_json` gives goes into the object.
+            rest: As for `bad`.
+        """
+        self.answer |= report.to_json()
+        for line in report.warnings:
+            self.warn(line)
+        for line in report.notices:
+            self.note(line)
+        self.bad(report.bad, rest)
+
     def write(self, text: str) -> None:
         """Writes to stdout.
 
@@ -147,9 +173,9 @@ class Out:
         """Says that the command failed, in one line."""
         if os.environ.get(DEBUG):
             say_lines(traceback.format_exception(error))
-        report = getattr(error, "report", None)
+        report: Report | None = getattr(error, "report", None)
         if report is not None:
-            self.answer |= report.to_json()
+            self.report(report)
         kind, message, self.code = described(error)
         say(f"error: {message}")
         self.answer |= {"status": "failed", "error": {"type": kind, "message": one_line(message)}}
@@ -174,7 +200,7 @@ def reporting(
         command: Its name.
         json: Whether --json was given.
         quiet: Whether --quiet was given.
-        lines: With --json, it prints JSON Lines by itself (`Out.record`), and no object when all is well.
+        lines: With --json it prints JSON Lines (`Out.record`), and no object when all is well.
 
     Raises:
         typer.Exit: With the exit code, unless it is 0.
@@ -198,7 +224,7 @@ def reporting(
 def described(error: BaseException) -> tuple[str, str, int]:
     """Returns an error's type and message for people and programs, and the exit code it means."""
     kind, message = type(error).__name__, str(error)
-    # Typer's own errors about arguments have this in all its versions; their classes have no one name.
+    # All versions of Typer have this in their errors about arguments, whose classes moved about.
     format_message = getattr(error, "format_message", None)
     if format_message is not None:
         return "UsageError", format_message().replace("Value error, ", ""), 2
@@ -238,7 +264,7 @@ def lost(error: OSError) -> Exception:
 
 
 def forget_stdout() -> None:
-    """Lets what is still to be written to stdout go nowhere, so that Python does not complain at its end."""
+    """Lets what is still to be written to stdout go nowhere: Python writes it when it ends."""
     try:
         place = sys.stdout.fileno()
     except (OSError, ValueError):
@@ -251,8 +277,8 @@ def forget_stdout() -> None:
 def prepare_streams() -> None:
     """Makes stdin, stdout and stderr safe to use.
 
-    Where one is closed, the next file to be opened would take its number, and a pack's data file would
-    get what some library prints. In locales without UTF-8, what cannot be shown is escaped.
+    Where one is closed, the next file to be opened would take its number, and a pack's data file
+    would get what some library prints. In locales without UTF-8, what cannot be shown is escaped.
     """
     for number in range(3):
         try:
@@ -262,6 +288,6 @@ def prepare_streams() -> None:
     for name in ("stdout", "stderr"):
         stream: IO[str] | None = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

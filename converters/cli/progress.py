@@ -57,8 +57,8 @@ class LogLines:
         say(
             f"{progress.samples:,} of {progress.samples_total:,} files, "
             f"{size_text(progress.bytes)} of {size_text(progress.bytes_total)}, "
-            f"{progress.samples / seconds:,.0f} files/s, {size_text(round(progress.bytes / seconds))}/s, "
-            f"{left:,.0f} s left"
+            f"{progress.samples / seconds:,.0f} files/s, "
+            f"{size_text(round(progress.bytes / seconds))}/s, {left:,.0f} s left"
         )
 
 
@@ -69,14 +69,17 @@ class Bar:
         from tqdm import tqdm
 
         tqdm.monitor_interval = 0  # no thread that watches
-        tqdm.set_lock(threading.RLock())  # by default one for processes too, which costs a semaphore
+        tqdm.set_lock(
+            threading.RLock()
+        )  # by default one for processes too, which costs a semaphore
         self.began = time.monotonic()
         self.bar = tqdm(
             unit=" files",
             leave=False,
             file=sys.stderr,
             dynamic_ncols=True,
-            bar_format="{percentage:3.0f}%|{bar}| {n:,} of {total:,} files, {rate_fmt}, {postfix}{remaining} left",
+            bar_format="{percentage:3.0f}%|{bar}| {n:,} of {total:,} files, "
+            "{rate_fmt}, {postfix}{remaining} left",
         )
 
     def __call__(self, progress: Progress) -> None:

@@ -8,7 +8,7 @@ import typer
 
 __all__ = ["parse_size", "size_text"]
 
-_UNITS = {"": 1, "B": 1} | {
+_UNITS: dict[str, int] = {"": 1, "B": 1} | {
     f"{letter}{i}B": base**power
     for power, letter in enumerate("KMGT", 1)
     for i, base in (("", 1000), ("I", 1024))
@@ -27,10 +27,10 @@ def parse_size(text: str) -> int:
     if found is None or unit is None:
         raise typer.BadParameter(f"{text!r} is no size: write 256MB, 1GiB or a number of bytes")
     whole, _, digits = found[1].partition(".")
-    size, rest = divmod(int(whole + digits) * unit, 10 ** len(digits))
-    if rest:
+    parts = 10 ** len(digits)
+    if int(whole + digits) * unit % parts:
         raise typer.BadParameter(f"{text!r} is no whole number of bytes")
-    return size
+    return int(whole + digits) * unit // parts
 
 
 def size_text(size: int) -> str:

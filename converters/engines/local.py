@@ -25,6 +25,8 @@ from fastconv.loaders.errors import FastconvError
 
 __all__ = ["Answer", "LocalEngine", "Task"]
 
+READY = 4
+"""Workers that are started before there is anything to do; the others follow when there is."""
 TRIES = 3
 """How often a task is given to a worker before its death is taken for the task's fault."""
 
@@ -110,10 +112,10 @@ class Worker:
 class LocalEngine:
     """A number of worker processes.
 
-    They start at once, so that they are ready when the first task is.
+    The first few start at once, so that they are ready when the first task is.
 
     Args:
-        workers: How many.
+        workers: How many at most.
     """
 
     def __init__(self, workers: int) -> None:
@@ -124,9 +126,14 @@ class LocalEngine:
         self._processes: set[Worker] = set()
         self._closing = threading.Event()
         self._guard = threading.Lock()
-        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(workers)]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        for _ in range(min(workers, READY)):
+            self._add_thread()
+
+    def _add_thread(self) -> None:
+        thread = threading.Thread(target=self._serve, daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
     def __enter__(self) -> Self:
         return self
@@ -156,6 +163,8 @@ class LocalEngine:
         waiting, source = 0, iter(tasks)
         while True:
             while waiting < 2 * self.workers and (task := next(source, None)) is not None:
+                if len(self._threads) < min(self.workers, waiting + 1):
+                    self._add_thread()
                 self._tasks.put(task)
                 waiting += 1
             if not waiting:

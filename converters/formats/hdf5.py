@@ -13,22 +13,50 @@ Attributes of the root, all strings: `fastconv` (JSON, what the pack says of its
 
 The file is made by HDF5's own library with all space allocated and nothing filled, so the library tells
 where each array lies; then it is closed, and the arrays are written by all processes at once.
+
+With `--option layout=vlen` the images are in the shape that tutorials use, written by the library in the end,
+by one process: /images, N arrays of uint8 of their own lengths, in place of /data and /offsets; where each
+lies in the file is in /table/offset/image.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import h5py
 import numpy as np
 
 from fastconv.converters.writer import Layout, Sharding, Writer, pwrite_all
+from fastconv.loaders.errors import UsageError
+from fastconv.loaders.formats.hdf5 import heap_places
 from fastconv.loaders.meta import NO_ID, PackMeta, Shard
 from fastconv.loaders.table import COLUMNS, FIELD_COLUMNS, SampleTable
 
 __all__ = ["HDF5Writer"]
+
+Shape = Literal["contiguous", "vlen"]
+
+ROWS = 256
+"""Images given to the library at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class HDF5Options:
+    """What can be chosen.
+
+    Attributes:
+        layout: "contiguous" for one array of all bytes, "vlen" for one array of variable length an image.
+    """
+
+    layout: Shape = "contiguous"
+
+    def __post_init__(self) -> None:
+        if self.layout not in get_args(Shape):
+            raise UsageError(f"HDF5's layout is one of {', '.join(get_args(Shape))}, not {self.layout!r}")
 
 
 def allocate(file: h5py.File, name: str, count: int, dtype: np.dtype[Any]) -> int:
@@ -69,6 +97,7 @@ class HDF5Writer(Writer):
     name = "hdf5"
     title = "HDF5"
     suffixes = (".h5", ".hdf5")
+    Options = HDF5Options
     table_inside = True
 
     def lay_out(
@@ -114,3 +143,34 @@ class HDF5Writer(Writer):
             os.close(fd)
         with h5py.File(path, "r+", locking=False) as file:
             file.attrs.modify("id", np.bytes_(meta.id))
+        if self.options.layout == "vlen":
+            shape_as_vlen(path, layout)
+
+
+def shape_as_vlen(path: str, layout: Layout) -> None:
+    """Replaces a file of the contiguous layout by one whose images are arrays of variable length."""
+    new = f"{path}.vlen"
+    bounds = layout.own["bounds"][0]
+    with h5py.File(path, "r", locking=False) as old, h5py.File(new, "w", libver="earliest", locking=False) as file:
+        for name, value in old.attrs.items():
+            file.attrs[name] = value
+        for name in ("fields", "labels", "table"):
+            if name in old:
+                old.copy(name, file)
+        count = bounds.shape[0] - 1
+        images = file.create_dataset("images", (count,), h5py.vlen_dtype(np.uint8), track_times=False)
+        for start in range(0, count, ROWS):
+            stop = min(start + ROWS, count)
+            block = old["data"][int(bounds[start]) : int(bounds[stop])]
+            ends = (bounds[start + 1 : stop] - bounds[start]).astype(np.int64)
+            rows = np.empty(stop - start, object)
+            rows[:] = np.split(block, ends) if stop - start > 1 else [block]
+            images[start:stop] = rows
+        allocate(file, "table/offset/image", count, np.dtype("<u8"))
+        elements = int(images.id.get_offset())
+        places = int(file["table/offset/image"].id.get_offset())
+    with open(new, "r+b") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as block_of_file:
+        with memoryview(block_of_file) as view:
+            found = heap_places(view, elements, count)
+        pwrite_all(raw.fileno(), memoryview(found.view(np.uint8)), places)
+    os.replace(new, path)

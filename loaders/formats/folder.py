@@ -1,6 +1,7 @@
 """A folder of images as it is, read file by file: what packs are compared with.
 
-Nothing of the list is stored, so opening one walks the folder.
+The list is stored nowhere, so whoever opens a folder walks through it: the main process, and each
+worker that does not inherit the opened one (start methods spawn and forkserver).
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 
 from fastconv.loaders.errors import CorruptPackError, NotAPackError, PackError, printable
 from fastconv.loaders.meta import PackMeta, Shard
@@ -19,6 +20,11 @@ from fastconv.loaders.table import COLUMNS, FIELD_COLUMNS, SampleTable
 __all__ = ["HDF5Reader"]
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+ELEMENT = np.dtype("<u4, <u8, <u4")
+"""An element of variable length: number of values, address of its collection, number in it."""
+
+Places = npt.NDArray[np.uint64]
 
 
 class HDF5Reader(MappedReader):
@@ -56,6 +62,12 @@ class HDF5Reader(MappedReader):
                 for name, (dataset, dtype) in stored(meta).items():
                     arrays[name] = mapped(file[dataset], dtype, memoryview(block))
                 for slot, field in enumerate(meta.fields):
+                    if slot == 0 and is_vlen(meta):
+                        arrays["offset/image"] = checked_places(
+                            arrays["offset/image"], memoryview(block), int(file["images"].id.get_offset() or 0)
+                        )
+                        base.append(0)
+                        continue
                     arrays[f"offset/{field}"] = arrays[f"offset/{field}"][:-1]
                     data = file[f"fields/{field}/data" if slot else "data"]
                     base.append(int(data.id.get_offset() or 0))
@@ -81,10 +93,66 @@ def stored(meta: PackMeta) -> dict[str, tuple[str, np.dtype[Any]]]:
     for column, dtype in FIELD_COLUMNS.items():
         for slot, field in enumerate(meta.fields):
             where = f"table/{column}/{field}"
-            if column == "offset":
+            if column == "offset" and (slot or not is_vlen(meta)):
                 where = f"fields/{field}/offsets" if slot else "offsets"
             out[f"{column}/{field}"] = (where, dtype)
     return out
+
+
+def is_vlen(meta: PackMeta) -> bool:
+    """Returns whether the images are arrays of variable length."""
+    return meta.settings.get("layout") == "vlen"
+
+
+def checked_places(places: Places, block: memoryview, elements: int) -> Places:
+    """Returns where the images of variable length lie: as stored, or found anew where they have moved
+    (a file that `h5repack` wrote)."""
+    count = places.shape[0]
+    for row in {0, count // 2, count - 1} if count else ():
+        if heap_places(block, elements + row * ELEMENT.itemsize, 1)[0] != places[row]:
+            return heap_places(block, elements, count)
+    return places
+
+
+def heap_places(block: memoryview, elements: int, count: int) -> Places:
+    """Returns where the values of variable length of a dataset start in the file, uint64 (count,).
+
+    An element of such a dataset names a collection of the global heap and an object in it. A collection is
+    "GCOL", version and 3 bytes, u64 size; then objects: u16 number, u16 references, u32 0, u64 size, the bytes,
+    filled up to a multiple of 8 (HDF5 File Format Specification 3.0, III.E).
+
+    Args:
+        block: The whole file.
+        elements: Where the dataset's elements start.
+        count: How many.
+
+    Raises:
+        ValueError: There is no such collection or object.
+    """
+    given = np.frombuffer(block, ELEMENT, count, elements)
+    places = np.zeros(count, np.uint64)
+    objects: dict[int, int] = {}
+    collection = -1
+    for row, (size, address, number) in enumerate(given.tolist()):
+        if not size:
+            continue
+        if address != collection:
+            collection, objects = address, {}
+            if bytes(block[address : address + 4]) != b"GCOL":
+                raise ValueError(f"there is no collection of values at {address}")
+            place, stop = address + 16, address + int.from_bytes(block[address + 8 : address + 16], "little")
+            while place + 16 <= stop:
+                key, length = int.from_bytes(block[place : place + 2], "little"), int.from_bytes(
+                    block[place + 8 : place + 16], "little"
+                )
+                if not key:  # the free space at its end
+                    break
+                objects[key] = place + 16
+                place += 16 + (length + 7) // 8 * 8
+        if number not in objects:
+            raise ValueError(f"the collection at {address} has no value {number}")
+        places[row] = objects[number]
+    return places
 
 
 def mapped(dataset: h5py.Dataset, dtype: np.dtype[Any], block: memoryview) -> np.ndarray[Any, Any]:

@@ -28,14 +28,16 @@ from torch.utils.data import (
 
 import fastconv.loaders
 from fastconv.loaders import (
+    CorruptPackError,
     MissingDependencyError,
     PackChangedError,
     PackDataset,
+    PackError,
     SampleError,
     UsageError,
     open_dataset,
 )
-from fastconv.loaders.reader import READERS
+from fastconv.loaders.reader import READERS, MappedReader
 
 FIELDS = ("image", "txt")
 Pixels = tuple[str, tuple[int, int], bytes, int]
@@ -180,12 +182,13 @@ def test_batches(dataset: PackDataset, expected: list[Pixels]) -> None:
 def test_subsets(dataset: PackDataset, expected: list[Pixels]) -> None:
     order = [9, 0, 0, 3]
     subset = Subset(dataset, order)
-    assert [pixels(sample) for sample in subset] == [expected[i] for i in order]
+    assert [pixels(subset[i]) for i in range(len(subset))] == [expected[i] for i in order]
     (batch,) = DataLoader(subset, batch_size=4, collate_fn=list)
     assert [pixels(sample) for sample in batch] == [expected[i] for i in order]
     parts = random_split(dataset, [7, 4])
-    assert sorted(pixels(sample) for part in parts for sample in part) == sorted(expected)
-    both = ConcatDataset([dataset, subset])
+    halves = [pixels(part[i]) for part in parts for i in range(len(part))]
+    assert sorted(halves) == sorted(expected)
+    both: ConcatDataset[Any] = ConcatDataset([dataset, subset])
     assert [pixels(both[i]) for i in range(len(both))] == expected + [expected[i] for i in order]
 
 
@@ -252,7 +255,7 @@ def two_epochs(datasets: dict[str, PackDataset], start: str) -> dict[str, list[l
     """
     for dataset in datasets.values():
         dataset[0]  # opened before the workers start
-    loader = DataLoader(
+    loader: DataLoader[Any] = DataLoader(
         ConcatDataset(datasets.values()),
         batch_size=4,
         num_workers=2,
@@ -350,9 +353,33 @@ def test_a_bad_sample_is_skipped(damaged_pack: Path) -> None:
 # ----------------------------------------------------------------------------------- on the disk
 
 
+def test_a_pack_that_is_cut_short_while_it_is_open(
+    replaced: tuple[Path, Callable[[], None]], format: str
+) -> None:
+    if not issubclass(READERS.load(format), MappedReader):
+        pytest.skip("nothing of it is mapped")
+    path, _ = replaced
+    dataset = open_dataset(path)
+    dataset[0]
+    text = pickle.dumps(dataset)
+    inside = [file for file in path.rglob("*") if file.is_file()] or [path]
+    largest = max(inside, key=lambda file: file.stat().st_size)
+    os.truncate(largest, largest.stat().st_size // 2)
+    # Touching the missing part would kill the process.
+    for get in (
+        lambda: dataset[0],
+        lambda: dataset.__getitems__([0, 1]),
+        lambda: dataset.read_many([0, 1]),
+    ):
+        with pytest.raises(CorruptPackError, match="truncated since it was opened"):
+            get()
+    with pytest.raises(PackError):
+        pickle.loads(text)[0]
+
+
 def state(folder: Path) -> dict[str, tuple[int, ...]]:
     """Returns for everything below a folder what changes when somebody writes to it."""
-    out = {}
+    out: dict[str, tuple[int, ...]] = {}
     for top, folders, files in os.walk(folder):
         for name in (".", *folders, *files):
             status = os.stat(os.path.join(top, name))
@@ -408,6 +435,6 @@ def test_the_classes_of_other_formats_refuse_it(pack: Path, format: str) -> None
                 other = READERS.load(name)
             except MissingDependencyError:
                 continue
-            message = f"is {right.title}, not {other.title}: use open_dataset or {right.dataset}"
+            message = f"its format is {format}, not {name}: use open_dataset or {right.dataset}"
             with pytest.raises(UsageError, match=message):
                 getattr(fastconv.loaders, other.dataset)(pack)

@@ -12,6 +12,7 @@ from typing import Any
 import h5py
 import pytest
 
+from fastconv.converters import pack
 from fastconv.loaders import open_dataset
 
 Samples = tuple[Path, list[Any]]
@@ -45,3 +46,32 @@ def test_repacked_file_is_read_all_the_same(samples: Samples, packed: Callable[.
     assert [bytes(dataset.read(i)) for i in range(13)] == [s.image for s in samples[1]]
     dump = subprocess.run(["h5dump", "-H", str(out)], check=True, capture_output=True, text=True).stdout
     assert 'DATASET "labels"' in dump
+
+
+@pytest.fixture
+def vlen(samples: Samples, tmp_path: Path) -> Path:
+    out = tmp_path / "vlen.h5"
+    report = pack(samples[0], out, sidecars=("txt",), options={"layout": "vlen"}, workers=1)
+    assert report.status == "done"
+    return out
+
+
+def test_images_of_variable_length(samples: Samples, vlen: Path, tmp_path: Path) -> None:
+    with h5py.File(vlen, "r") as file:
+        assert "data" not in file
+        assert file["labels"][:].tolist() == [sample.label for sample in samples[1]]
+        assert [image.tobytes() for image in file["images"][:]] == [s.image for s in samples[1]]
+    dataset = open_dataset(vlen, fields=("image", "txt"), decode=None)
+    assert [dataset[i] for i in range(13)] == [(s.image, s.caption, s.label) for s in samples[1]]
+    again = tmp_path / "again.h5"
+    pack(samples[0], again, sidecars=("txt",), options={"layout": "vlen"}, workers=3)
+    assert again.read_bytes() == vlen.read_bytes()
+
+
+@pytest.mark.skipif(shutil.which("h5repack") is None, reason="needs HDF5's tools (Debian: hdf5-tools)")
+def test_images_of_variable_length_that_have_moved(samples: Samples, vlen: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved.h5"
+    subprocess.run(["h5repack", "-f", "labels:GZIP=1", "-l", "labels:CHUNK=5", str(vlen), str(moved)], check=True)
+    subprocess.run(["h5repack", "-f", "labels:NONE", "-l", "labels:CONTI", str(moved), f"{moved}2"], check=True)
+    dataset = open_dataset(f"{moved}2", decode=None)
+    assert [bytes(dataset.read(i)) for i in range(13)] == [s.image for s in samples[1]]

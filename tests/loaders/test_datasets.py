@@ -94,8 +94,8 @@ def test_without_classes_the_label_is_minus_one(tmp_path: Path) -> None:
 
 
 def test_transforms(tree: Path) -> None:
-    dataset = ImageFolderDataset(tree, shade_of, lambda label: f"class {label}")
-    assert dataset[4] == (4, "class 1")
+    named = ImageFolderDataset(tree, shade_of, lambda label: f"class {label}")
+    assert named[4] == (4, "class 1")
     dataset = open_dataset(tree, transform=shade_of, target_transform=str, fields=("txt", "image"))
     assert dataset[0] == ("zero ø", 0, "0")
     dataset = open_dataset(tree, transform=len, decode=None)
@@ -185,7 +185,7 @@ def test_iteration_ends_and_hides_no_error(tree: Path) -> None:
     dataset = open_dataset(tree)
     assert shades(dataset) == [0, 1, 2, 3, 4]
     assert shades(dataset) == [0, 1, 2, 3, 4]
-    assert shades(reversed(dataset)) == [4, 3, 2, 1, 0]  # type: ignore[call-overload]
+    assert shades(reversed(dataset)) == [4, 3, 2, 1, 0]
 
     def fail(image: Image.Image) -> None:
         raise IndexError("of the transform")
@@ -269,7 +269,10 @@ def test_repr(tree: Path) -> None:
         ({"fields": ()}, "fields names no field"),
         ({"fields": ("image", "json")}, "has no field 'json'"),
         ({"format": "zip"}, "unknown format 'zip': known are folder, hdf5"),
-        ({"format": "hdf5"}, "is raw folder, not HDF5: use open_dataset or ImageFolderDataset"),
+        (
+            {"format": "hdf5"},
+            "its format is folder, not hdf5: use open_dataset or ImageFolderDataset",
+        ),
     ],
 )
 def test_wrong_options(tree: Path, options: dict[str, Any], message: str) -> None:
@@ -287,7 +290,9 @@ def test_exif_and_mode(tmp_path: Path) -> None:
 
 
 def test_a_dataset_of_another_format(tree: Path) -> None:
-    with pytest.raises(UsageError, match="is raw folder, not LMDB: use open_dataset or Image"):
+    with pytest.raises(
+        UsageError, match="its format is folder, not lmdb: use open_dataset or Image"
+    ):
         LMDBDataset(tree)
 
 
@@ -318,7 +323,7 @@ def test_what_was_noticed_while_opening_is_logged(
     dataset = open_dataset(tree)
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     assert caplog.messages[0].startswith(f"{tree}: 1 class ")
-    assert "left out 1 samples that cannot be read, the first: dog/empty.png" in caplog.messages[1]
+    assert "left out as unreadable: 1, the first: dog/empty.png: " in caplog.messages[1]
     caplog.clear()
     pickle.loads(pickle.dumps(dataset))[0]
     assert caplog.messages == []

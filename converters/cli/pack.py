@@ -1,0 +1,123 @@
+"""`fastconv pack`: a folder of images becomes a pack."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fastconv.converters.cli import options
+from fastconv.converters.cli.output import Out, reporting
+from fastconv.converters.cli.progress import showing
+from fastconv.converters.cli.selection import left_out, selection
+from fastconv.converters.cli.sizes import size_text
+from fastconv.loaders.errors import UsageError, printable
+
+if TYPE_CHECKING:
+    from fastconv.converters.report import PackReport
+    from fastconv.converters.writer import Sharding
+
+__all__ = ["command"]
+
+
+def command(
+    source: options.SourceArgument,
+    out: Annotated[
+        str,
+        typer.Argument(
+            metavar="OUT",
+            help="The pack to make. Its ending tells the format: .lmdb, .tar, .h5 ...",
+            show_default=False,
+        ),
+    ],
+    format: options.WriteFormatOption = None,
+    option: options.WriterOption = None,
+    shard_size: options.ShardSizeOption = None,
+    shard_samples: options.ShardSamplesOption = None,
+    no_labels: options.NoLabelsOption = False,
+    labels: options.LabelsFileOption = None,
+    classes: options.ClassesOption = None,
+    class_order: options.ClassOrderOption = "sorted",
+    sidecar: options.SidecarOption = None,
+    any_extension: options.AnyExtensionOption = False,
+    check: options.CheckOption = "fast",
+    max_pixels: options.MaxPixelsOption = None,
+    strict: options.StrictOption = False,
+    workers: options.WorkersOption = None,
+    overwrite: options.OverwriteOption = False,
+    quiet: options.QuietOption = False,
+    json: options.JsonOption = False,
+) -> None:
+    """Pack a folder of images into one file or a few shards.
+
+    Classes are the folders right below SRC, numbered as torchvision's ImageFolder numbers them.
+    What cannot be a sample is named, and the rest is packed (exit code 3).
+
+    $ fastconv pack images/ out.lmdb
+
+    $ fastconv pack images/ shards/ --format webdataset --shard-size 256MB
+    """
+    with reporting("pack", json=json, quiet=quiet) as say:
+        say.answer |= {"output": out, "format": format}
+        sharding = how_to_cut(shard_size, shard_samples)
+        selected = selection(
+            no_labels=no_labels,
+            labels=labels,
+            classes=classes,
+            class_order=class_order,
+            sidecar=sidecar,
+            any_extension=any_extension,
+        )
+        from fastconv.converters.check import MAX_PIXELS
+        from fastconv.converters.outputs import choose_writer, parse_options
+        from fastconv.converters.packing import pack
+
+        with showing(quiet) as progress:
+            report = pack(
+                source,
+                out,
+                format=format,
+                options=parse_options(choose_writer(out, format), option or []),
+                sharding=sharding,
+                workers=workers,
+                check=check,
+                max_pixels=max_pixels or MAX_PIXELS,
+                strict=strict,
+                overwrite=overwrite,
+                progress=progress,
+                notice=say.note,
+                **selected,
+            )
+        say.report(report, f"all in {printable(report.output)}.bad.jsonl")
+        summarize(report, say)
+
+
+def how_to_cut(shard_size: int | None, shard_samples: int | None) -> Sharding | None:
+    """Returns what the options for shards mean; None without any.
+
+    Raises:
+        UsageError: There are two of them.
+    """
+    from fastconv.converters.writer import Sharding
+
+    if shard_size is not None and shard_samples is not None:
+        raise UsageError("--shard-size and --shard-samples: give one of them")
+    if shard_samples is not None:
+        return Sharding(samples=shard_samples)
+    return None if shard_size is None else Sharding(bytes=shard_size)
+
+
+def summarize(report: PackReport, out: Out) -> None:
+    """Prints what was packed."""
+    from fastconv.converters.writer import WRITERS
+
+    name, title = printable(report.output), WRITERS.load(report.format).title
+    classes = f" in {len(report.classes):,} classes" if report.classes else ""
+    out.summary(
+        f"{name}: {report.samples:,} images{classes}, {size_text(report.size)} ({title}), "
+        f"{report.seconds:.1f} s, {report.samples / report.seconds:,.0f} images/s"
+    )
+    if what := left_out(report.ignored):
+        out.summary(f"left out: {what}")
+    if report.bad:
+        out.summary(f"bad: {len(report.bad):,}, listed in {name}.bad.jsonl")
