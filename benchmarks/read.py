@@ -160,11 +160,11 @@ def compared(
     """
     columns, rows = [""], [[name] for name in measured[0][1]]
     for what, values in measured:
-        columns += [f"{what}, us", "min to max", "times faster", "min to max"]
+        columns += [f"{what}, µs", "times faster", "min to max"]
         for row in rows:
             mine = values[row[0]]
             faster = ratios(values[first], mine)
-            row += [middle(mine, 1e6), extremes(mine, 1e6), middle(faster), extremes(faster)]
+            row += [middle(mine, 1e6), middle(faster), extremes(faster)]
     return Table(title, columns, rows, notes)
 
 
@@ -222,7 +222,7 @@ def measure(photos: Path, work: Path, rounds: int, samples: int, batches: int, c
         compared(
             f"Random batches of {BATCH}, cold, read through",
             raw,
-            [("a sample", found["cold"])],
+            [("each", found["cold"])],
             [per_round, f"{batches} batches a round", *left_in_cache(found["cold, stayed"])],
         ),
         compared(

@@ -92,7 +92,7 @@ def _promised_bytes(data: memoryview, kind: str | None) -> int:
     if kind in ("jpg", "j2k"):
         return 0 if b"\xff\xd9" in bytes(data[-_JPEG_TAIL:]) else len(data) + 1
     if kind == "png":
-        return max((end for _, _, end in png.chunks(data)), default=0)
+        return _end_of_chunks(data)
     if kind == "webp":
         return int.from_bytes(data[4:8], "little") + 8
     if kind == "icns":
@@ -108,6 +108,16 @@ def _promised_bytes(data: memoryview, kind: str | None) -> int:
     if kind in ("avif", "heic", "jp2", "jxl"):
         return _end_of_boxes(data)
     return 0
+
+
+def _end_of_chunks(data: memoryview) -> int:
+    """Returns where the last chunk ends, behind the data where that is not the end of a PNG."""
+    for name, _, end in png.chunks(data):
+        if not name.isalpha():
+            return 0  # astray: damaged, not cut
+        if name == b"IEND" or end > len(data):
+            return end
+    return len(data) + 1
 
 
 def _end_of_boxes(data: memoryview) -> int:

@@ -216,7 +216,7 @@ class PackDataset(Dataset[Any]):
         """
         row = self._row(index)
         reader = self._opened()
-        reader.check()
+        reader.check((row,))
         return self._sample(reader, row)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
@@ -229,7 +229,7 @@ class PackDataset(Dataset[Any]):
         if not rows:
             return []
         reader = self._opened()
-        reader.check()
+        reader.check(rows)
         reader.hint(np.asarray(rows, np.int64), self._slots)
         samples = (self._sample(reader, row) for row in rows)
         return [sample for sample in samples if sample is not None]
@@ -282,7 +282,7 @@ class PackDataset(Dataset[Any]):
         rows = [self._row(index) for index in indices]
         reader = self._opened()
         slot = self._slot(reader, field)
-        reader.check()
+        reader.check(rows)
         views = [view for (view,) in reader.read_many(rows, (slot,))]
         if slot == 0 and None in views:
             _no_image(reader, rows[views.index(None)])

@@ -12,7 +12,7 @@ avoided at its source instead:
 - animated PNG: the chunks of the animation are left out; the first frame is the PNG itself;
 - TIFF: the tags that say nothing of the pixels are left out, and of a single value with several
   entries the first is kept;
-- ICO: the picture is taken out of the icon file, whatever size the file promises for it.
+- ICO: the picture is taken out of the icon, whatever size the icon promises for it.
 
 What is left are the size checks inside Pillow's rarest readers (GIF frames larger than the screen,
 ICNS, DCX, BLP, GIMP brushes): a picture of over 89 million pixels in one of these may still warn.
@@ -30,7 +30,6 @@ from typing import Any
 from PIL import (
     IcoImagePlugin,
     Image,
-    ImageFile,
     JpegImagePlugin,
     TiffImagePlugin,
     TiffTags,
@@ -95,8 +94,14 @@ class _Tiff(TiffImagePlugin.TiffImageFile):
         super().load_prepare()
 
 
-_Reader = Callable[..., ImageFile.ImageFile]
-_OWN_READERS: dict[str, _Reader] = {"JPEG": _Jpeg, "TIFF": _Tiff}
+def _icon(file: io.BytesIO, _name: str) -> Image.Image:
+    """Returns the largest picture of an icon file; Pillow's own class decodes while it opens."""
+    icon = IcoImagePlugin.IcoFile(file)
+    return icon.getimage(icon.entry[0].dim)
+
+
+_Reader = Callable[..., Image.Image]
+_OWN_READERS: dict[str, _Reader] = {"JPEG": _Jpeg, "TIFF": _Tiff, "ICO": _icon}
 
 
 def load_image(
@@ -138,10 +143,10 @@ def identify(data: memoryview) -> tuple[str, int, int] | None:
     For formats without a plain signature. Nothing is decoded.
     """
     try:
-        image = _open(data, None)
+        name, image = _open(data, None)
     except Exception:  # readers that were offered another format's bytes raise anything
         return None
-    return (_KINDS[image.format or ""], *image.size)
+    return (_KINDS[name], *image.size)
 
 
 def upright(image: Image.Image) -> Image.Image:
@@ -164,24 +169,17 @@ def plain(image: Image.Image) -> Image.Image:
 
 
 def _load(data: memoryview, kind: str | None, max_pixels: int | None) -> Image.Image:
-    image: Image.Image = _open(data, kind)
-    _check_size(image, max_pixels)
-    if isinstance(image, IcoImagePlugin.IcoImageFile):
-        image = image.ico.getimage(image.size)
-        _check_size(image, max_pixels)
-    image.load()
-    return image
-
-
-def _check_size(image: Image.Image, max_pixels: int | None) -> None:
+    _, image = _open(data, kind)
     width, height = image.size
     if max_pixels is not None and width * height > max_pixels:
         text = f"{width}x{height} is more than the limit of {max_pixels} pixels"
         raise SampleError(text, "too_large")
+    image.load()
+    return image
 
 
-def _open(data: memoryview, kind: str | None) -> ImageFile.ImageFile:
-    """Returns the image, opened and not decoded.
+def _open(data: memoryview, kind: str | None) -> tuple[str, Image.Image]:
+    """Returns Pillow's name of the format, and the image, opened and not decoded.
 
     Raises:
         SampleError: No reader takes it.
@@ -203,9 +201,10 @@ def _open(data: memoryview, kind: str | None) -> ImageFile.ImageFile:
             continue
         file.seek(0)
         try:
-            return reader(file, "")
+            return name, reader(file, "")
         except (SyntaxError, IndexError, TypeError, struct.error) as error:
-            refused = refused or error
+            if accepts is not None or kind is not None:  # else it was only a try
+                refused = refused or error
     raise refused or _no_reader(data, kind)
 
 

@@ -13,7 +13,7 @@ import stat
 import sys
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Self
 
 import numpy as np
@@ -28,6 +28,9 @@ from fastconv.loaders.table import SampleTable
 __all__ = ["READERS", "MappedReader", "Reader"]
 
 Rows = npt.NDArray[np.int64]
+
+SHARD_SHIFT = 44
+"""No shard is larger than 16 TiB."""
 
 _GAP = 128 * 1024
 """Places this near are read as one: what a disk reads in one request anyway (the kernel's read-ahead)."""
@@ -101,8 +104,8 @@ class Reader(ABC):
     def hint(self, rows: Rows, slots: Sequence[int] = (0,)) -> None:  # noqa: B027 - nothing to say by default
         """Tells the system that these rows are wanted next, so that it reads them all at once."""
 
-    def check(self) -> None:  # noqa: B027 - nothing to check by default
-        """Checks that the files are still as long as the table says.
+    def check(self, rows: Sequence[int]) -> None:  # noqa: B027 - nothing to check by default
+        """Checks that the files of these rows are still as long as the table says.
 
         Raises:
             CorruptPackError: One was cut short since it was opened.
@@ -189,23 +192,27 @@ class MappedReader(Reader):
         if known != (status.st_dev, status.st_ino) and shard not in self._maps:
             raise PackChangedError(f"{printable(file)}: was replaced since it was opened: open the pack again")
 
-    def check(self) -> None:
-        for shard in tuple(self._maps):
-            mapped = self._maps[shard][0]
-            expected = self.meta.shards[shard].size
-            if mapped is not None and sys.version_info < (3, 13) and mapped.size() < expected:
-                raise CorruptPackError(
-                    f"{printable(self.files[shard])}: truncated since it was opened: "
-                    f"has {mapped.size()} bytes, needs {expected}"
-                )
-            if sys.version_info >= (3, 13):  # such a map has no descriptor to ask
+    def check(self, rows: Sequence[int]) -> None:
+        if len(self.files) == 1 or len(rows) == 1:
+            shards = [bisect_right(self._first_rows, rows[0]) - 1] if len(rows) else []
+        else:
+            shards = np.unique(np.searchsorted(self._first_rows, rows, side="right") - 1).tolist()
+        for shard in shards:
+            mapped = self._maps[shard][0] if shard in self._maps else None
+            if mapped is None:
+                continue
+            if sys.version_info < (3, 13):
+                size = mapped.size()
+            else:  # such a map has no descriptor to ask
                 status = os.stat(self.files[shard])
-                same = self._inodes[shard] == (status.st_dev, status.st_ino)
-                if same and status.st_size < expected:
-                    raise CorruptPackError(
-                        f"{printable(self.files[shard])}: truncated since it was opened: "
-                        f"has {status.st_size} bytes, needs {expected}"
-                    )
+                if self._inodes[shard] != (status.st_dev, status.st_ino):
+                    continue  # it was replaced: what is mapped is the old file, which nobody can cut short
+                size = status.st_size
+            if size < self.meta.shards[shard].size:
+                raise CorruptPackError(
+                    f"{printable(self.files[shard])}: truncated since it was opened: has {size} bytes, "
+                    f"needs {self.meta.shards[shard].size}"
+                )
 
     def _view(self, shard: int) -> memoryview:
         found = self._maps.get(shard)
@@ -236,26 +243,29 @@ class MappedReader(Reader):
         return view
 
     def hint(self, rows: Rows, slots: Sequence[int] = (0,)) -> None:
-        if not rows.shape[0] or not hasattr(mmap.mmap, "madvise"):
+        if not hasattr(mmap.mmap, "madvise"):
             return
-        shards = np.searchsorted(self.table.shard_row, rows, side="right") - 1
-        for shard in np.unique(shards).tolist():
+        for shard, start, size in self._ranges(rows, slots):
             self._view(shard)
             mapped = self._maps[shard][0]
-            if mapped is not None:
-                for start, size in self._ranges(rows[shards == shard], slots):
-                    mapped.madvise(mmap.MADV_WILLNEED, start, min(size, len(mapped) - start))
+            if mapped is not None and start < len(mapped):
+                mapped.madvise(mmap.MADV_WILLNEED, start, min(size, len(mapped) - start))
 
-    def _ranges(self, rows: Rows, slots: Sequence[int]) -> Iterable[tuple[int, int]]:
-        """Returns (start, size) of what holds these rows: sorted, on whole pages, neighbours joined."""
+    def _ranges(self, rows: Rows, slots: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+        """Yields (shard, start, size) of what holds these rows: sorted, on whole pages, neighbours joined."""
+        if not rows.shape[0]:
+            return
         table = self.table
-        starts = np.concatenate([table.offset[slot][rows].astype(np.int64) + table.base[slot] for slot in slots])
+        # Places in all shards as numbers of one line, on which shards lie far apart.
+        line = (np.searchsorted(self._first_rows, rows, side="right") - 1) << SHARD_SHIFT
+        starts = np.concatenate([table.offset[slot][rows].astype(np.int64) + table.base[slot] + line for slot in slots])
         stops = starts + np.maximum(np.concatenate([table.size[slot][rows] for slot in slots]), 0)
         order = np.argsort(starts)
         starts, stops = starts[order] & -mmap.PAGESIZE, np.maximum.accumulate(stops[order])
         first = np.flatnonzero(np.concatenate([[True], starts[1:] > stops[:-1] + _GAP]))
         last = np.append(first[1:], starts.shape[0]) - 1
-        return zip(starts[first].tolist(), (stops[last] - starts[first]).tolist(), strict=True)
+        for start, stop in zip(starts[first].tolist(), stops[last].tolist(), strict=True):
+            yield start >> SHARD_SHIFT, start & (1 << SHARD_SHIFT) - 1, stop - start
 
 
 READERS: Registry[Reader] = Registry("fastconv.loaders.formats", "fastconv.readers", Reader)  # type: ignore[type-abstract]

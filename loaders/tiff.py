@@ -58,6 +58,7 @@ class Directory:
         data: The file.
         order: "<" or ">", the byte order as `struct` writes it.
         big: A BigTIFF.
+        start: Where the directory starts.
         entries: Tag -> its entry. Empty entries and those of an unknown type are left out; of two
             with one tag, the second is.
     """
@@ -65,6 +66,7 @@ class Directory:
     data: memoryview
     order: str
     big: bool
+    start: int
     entries: dict[int, Entry]
 
     def integers(self, tag: int) -> Iterator[int]:
@@ -118,14 +120,17 @@ def read_directory(data: memoryview) -> Directory:
             entry = entry._replace(offset=place + row_bytes - layout.value.size)
         if entry.end > entry.offset:
             entries.setdefault(tag, entry)
-    return Directory(data, order, big, entries)
+    return Directory(data, order, big, start, entries)
 
 
 def with_tags(directory: Directory, tags: dict[int, Entry]) -> bytes:
-    """Returns a copy of the file whose only directory, at its end, has these tags."""
-    data, big = directory.data, directory.big
-    layout = _layout(directory.order, big)
-    padding = len(data) % 2
+    """Returns a copy of the file whose only directory has no more than these tags of its own.
+
+    It is written over the old one, so that every offset stays right, and nothing of it can be taken
+    for the pixels that a file cut short lacks.
+    """
+    data, start = directory.data, directory.start
+    layout = _layout(directory.order, directory.big)
     rows = [layout.length.pack(len(tags))]
     for tag, entry in sorted(tags.items()):
         row = layout.row.pack(tag, entry.type, entry.values, entry.offset)
@@ -134,6 +139,5 @@ def with_tags(directory: Directory, tags: dict[int, Entry]) -> bytes:
             row = row[: -layout.value.size] + value
         rows.append(row)
     rows.append(layout.value.pack(0))  # no next directory
-    start = 8 if big else 4
-    head = bytes(data[:start]) + layout.value.pack(len(data) + padding)
-    return b"".join((head, data[len(head) :], bytes(padding), *rows))
+    written = b"".join(rows)
+    return b"".join((data[:start], written, data[start + len(written) :]))

@@ -29,7 +29,7 @@ COMMANDS = {
     "scan": READING,
     "formats": READING,
 }
-"""The commands in the order of `--help`, each with its panel; a command is its module's `command`."""
+"""The commands in the order of `--help`, each with its panel; each is its module's `command`."""
 
 app = typer.Typer(
     name="fastconv",

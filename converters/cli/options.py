@@ -88,9 +88,9 @@ WorkersOption = Annotated[
         "--workers",
         metavar="N",
         min=1,
-        help="Number of processes [default: one a core].",
+        help="Number of processes.",
         rich_help_panel=RUNNING,
-        show_default=False,
+        show_default="one a core",
     ),
 ]
 OverwriteOption = Annotated[
@@ -131,9 +131,9 @@ ShardSizeOption = Annotated[
         "--shard-size",
         parser=parse_size,
         metavar="SIZE",
-        help="No shard is larger: 256MB, 1GiB or bytes [default: 256MB].",
+        help="No shard is larger: 256MB, 1GiB or bytes.",
         rich_help_panel=FORMAT,
-        show_default=False,
+        show_default="256MB",
     ),
 ]
 ShardSamplesOption = Annotated[
@@ -161,9 +161,9 @@ MaxPixelsOption = Annotated[
         "--max-pixels",
         metavar="N",
         min=1,
-        help="With --check decode, larger images are bad [default: 178956970].",
+        help="With --check decode, larger images are bad.",
         rich_help_panel=CHECKING,
-        show_default=False,
+        show_default="178956970",
     ),
 ]
 StrictOption = Annotated[

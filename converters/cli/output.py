@@ -45,7 +45,7 @@ MOST_BAD = 20
 
 def one_line(text: str) -> str:
     """Returns a text as one line that any terminal can show: everything else in it is escaped."""
-    text = re.sub(r"\s*[\r\n\t]\s*", " ", text.strip())
+    text = re.sub(r"\s*[\r\n\t]\s*", " ", text.rstrip())
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
@@ -105,7 +105,7 @@ class Out:
     def print(self, line: str = "") -> None:
         """Prints a line for people on stdout; nothing with --json."""
         if not self.json:
-            self.write(f"{one_line(line)}\n" if line.strip() else "\n")
+            self.write(f"{one_line(line)}\n")
 
     def summary(self, line: str) -> None:
         """Prints a line as `print` does, but nothing with --quiet."""
@@ -127,7 +127,7 @@ class Out:
         if line not in self.answer["warnings"]:
             self.answer["warnings"] = [*self.answer["warnings"], line]
 
-    def bad(self, files: Sequence[BadFile], rest: str = "all in the --json result") -> None:
+    def bad(self, files: Sequence[BadFile], rest: str = "all with --json") -> None:
         """Names bad inputs on stderr; keeps them for --json; the command ends with 3.
 
         Args:
@@ -143,7 +143,7 @@ class Out:
             self.answer["status"] = "partial"
             self.code = 3
 
-    def report(self, report: Report, rest: str = "all in the --json result") -> None:
+    def report(self, report: Report, rest: str = "all with --json") -> None:
         """Says what a run reports beside its result: warnings, notices, bad inputs.
 
         Args:

@@ -22,7 +22,7 @@ __all__ = ["command"]
 
 def command(
     source: options.SourceArgument,
-    out: Annotated[
+    output: Annotated[
         str,
         typer.Argument(
             metavar="OUT",
@@ -50,15 +50,15 @@ def command(
 ) -> None:
     """Pack a folder of images into one file or a few shards.
 
-    Classes are the folders right below SRC, numbered as torchvision's ImageFolder numbers them.
-    What cannot be a sample is named, and the rest is packed (exit code 3).
+    Classes are the folders right below SRC, numbered as torchvision's
+    ImageFolder numbers them. What cannot be a sample is named, and the rest
+    is packed (exit code 3).
 
     $ fastconv pack images/ out.lmdb
-
     $ fastconv pack images/ shards/ --format webdataset --shard-size 256MB
     """
-    with reporting("pack", json=json, quiet=quiet) as say:
-        say.answer |= {"output": out, "format": format}
+    with reporting("pack", json=json, quiet=quiet) as out:
+        out.answer |= {"output": output, "format": format}
         sharding = how_to_cut(shard_size, shard_samples)
         selected = selection(
             no_labels=no_labels,
@@ -75,9 +75,9 @@ def command(
         with showing(quiet) as progress:
             report = pack(
                 source,
-                out,
+                output,
                 format=format,
-                options=parse_options(choose_writer(out, format), option or []),
+                options=parse_options(choose_writer(output, format), option or []),
                 sharding=sharding,
                 workers=workers,
                 check=check,
@@ -85,11 +85,11 @@ def command(
                 strict=strict,
                 overwrite=overwrite,
                 progress=progress,
-                notice=say.note,
+                notice=out.note,
                 **selected,
             )
-        say.report(report, f"all in {printable(report.output)}.bad.jsonl")
-        summarize(report, say)
+        out.report(report, f"all in {printable(report.output)}.bad.jsonl")
+        summarize(report, out)
 
 
 def how_to_cut(shard_size: int | None, shard_samples: int | None) -> Sharding | None:
@@ -115,7 +115,7 @@ def summarize(report: PackReport, out: Out) -> None:
     classes = f" in {len(report.classes):,} classes" if report.classes else ""
     out.summary(
         f"{name}: {report.samples:,} images{classes}, {size_text(report.size)} ({title}), "
-        f"{report.seconds:.1f} s, {report.samples / report.seconds:,.0f} images/s"
+        f"{report.seconds:.1f} s, {report.samples / max(report.seconds, 1e-3):,.0f} images/s"
     )
     if what := left_out(report.ignored):
         out.summary(f"left out: {what}")

@@ -36,8 +36,9 @@ def command(
 ) -> None:
     """Show what packing a folder would do, without writing anything.
 
-    Samples, classes, image formats, what is left out, what is bad, and how large the pack would be
-    in each format: to the byte where nothing is bad. The exit code is that of pack.
+    Samples, classes, image formats, what is left out, what is bad, and
+    how large the pack would be in each format, to the byte where nothing
+    is bad. The exit code is that of pack.
 
     $ fastconv scan images/
     """

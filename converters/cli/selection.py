@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastconv.loaders.errors import NotAPackError, UsageError, printable
-from fastconv.loaders.listing import Ignored
+
+if TYPE_CHECKING:
+    from fastconv.loaders.listing import Ignored
 
 __all__ = ["class_names", "left_out", "selection"]
 

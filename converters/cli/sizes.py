@@ -22,15 +22,15 @@ def parse_size(text: str) -> int:
     Raises:
         typer.BadParameter: It is no size, or no whole number of bytes.
     """
-    found = _SIZE.fullmatch(text.strip())
+    found = _SIZE.fullmatch(text)
     unit = _UNITS.get(found[2].upper()) if found else None
     if found is None or unit is None:
         raise typer.BadParameter(f"{text!r} is no size: write 256MB, 1GiB or a number of bytes")
     whole, _, digits = found[1].partition(".")
-    parts = 10 ** len(digits)
-    if int(whole + digits) * unit % parts:
+    size, rest = divmod(int(whole + digits) * unit, int("1" + "0" * len(digits)))
+    if rest:
         raise typer.BadParameter(f"{text!r} is no whole number of bytes")
-    return int(whole + digits) * unit // parts
+    return size
 
 
 def size_text(size: int) -> str:

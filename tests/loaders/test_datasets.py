@@ -496,9 +496,9 @@ def plugin(tmp_path: Path) -> Path:
                     )
                     return cls(path, meta, table, [path])
 
-                def check(self):
+                def check(self, rows):
                     self.calls.append("check")
-                    super().check()
+                    super().check(rows)
 
                 def hint(self, rows, slots=(0,)):
                     self.calls.append(("hint", rows.tolist(), tuple(slots)))

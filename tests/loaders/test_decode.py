@@ -1,4 +1,4 @@
-"""From the bytes of a field to pixels and text, without warnings and without touching any setting."""
+"""From the bytes of a field to pixels and text, without a warning or a change of settings."""
 
 from __future__ import annotations
 
