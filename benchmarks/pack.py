@@ -42,6 +42,7 @@ from processes import Finished, run
 
 __all__ = ["main", "measure"]
 
+MAIN, WORKERS = "peak of main process", "peak of workers"
 TAR = "GNU tar cf + sync -d"
 SLOW = "lmdb, one a put"
 """It takes twenty times as long as the others together."""
@@ -102,10 +103,11 @@ def measure(photos: Path, work: Path, rounds: int, slow_rounds: int, command: st
         remove(out)
         return {
             "seconds": seconds,
+            "CPU": done.cpu,
             "Python's start": begun,
             "output": size,
-            "peak of main process": done.main,
-            "peak of workers": done.workers,
+            MAIN: done.main,
+            WORKERS: done.workers,
         }
 
     turns = {
@@ -118,20 +120,21 @@ def measure(photos: Path, work: Path, rounds: int, slow_rounds: int, command: st
     for name, values in seconds.items():
         times = ratios(values, seconds[TAR])
         speeds = ratios([size] * rounds, values)
-        rest = (found[what][name] for what in ("output", "peak of main process", "peak of workers"))
         rows.append(
             [name, middle(values), extremes(values), middle(times), extremes(times)]
-            + [middle(values, 1e-6) for values in (speeds, *rest)]
+            + [middle(found["CPU"][name]), middle(speeds, 1e-6)]
+            + [middle(found[what][name], 1e-6) for what in ("output", MAIN, WORKERS)]
         )
     starts = [value for values in found["Python's start"].values() for value in values if value]
     table = Table(
         f"Packing {len(sources):,} files, {size / 1e6:.0f} MB",
         ["", "s", "min to max", "x GNU tar", "min to max"]
-        + ["MB/s", "output MB", "peak MB, main", "peak MB, workers"],
+        + ["CPU s", "MB/s", "output MB", "peak MB, main", "peak MB, workers"],
         rows,
         [
             f"medians of {rounds} rounds; each ratio is to GNU tar in the same round",
             f"taken off fastconv's time: {middle(starts)} s ({extremes(starts)}), Python's start",
+            "CPU s: how long processors were busy, children and kernel counted, Python's start too",
             "peaks are of resident memory; of the workers added up, pages that they share too",
         ],
     )

@@ -24,12 +24,14 @@ class Finished:
 
     Attributes:
         seconds: From its start to its end.
+        cpu: Seconds that it and its child processes kept processors busy, in the kernel too.
         main: Peak resident bytes of its own process.
         workers: Peak resident bytes of all its child processes, added up.
         output: What it printed.
     """
 
     seconds: float
+    cpu: float
     main: int
     workers: int
     output: str
@@ -41,13 +43,13 @@ def run(*commands: Sequence[str | os.PathLike[str]]) -> Finished:
     Raises:
         RuntimeError: One failed.
     """
-    seconds, main, workers, output = 0.0, 0, 0, ""
+    seconds, cpu, main, workers, output = 0.0, 0.0, 0, 0, ""
     for command in commands:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             began = time.perf_counter()
             process = subprocess.Popen(command, stdout=out, stderr=errors)
             with Memory(process.pid) as memory:
-                _, status = os.waitpid(process.pid, 0)
+                _, status, usage = os.wait4(process.pid, 0)
                 seconds += time.perf_counter() - began
             process.returncode = os.waitstatus_to_exitcode(status)
             out.seek(0)
@@ -57,9 +59,10 @@ def run(*commands: Sequence[str | os.PathLike[str]]) -> Finished:
                 words = errors.read().decode(errors="replace").strip()
                 line = " ".join(map(os.fspath, command))
                 raise RuntimeError(f"{line}: exit code {process.returncode}: {words}")
+        cpu += usage.ru_utime + usage.ru_stime
         main = max(main, memory.main)
         workers = max(workers, sum(memory.workers.values()))
-    return Finished(seconds, main, workers, output)
+    return Finished(seconds, cpu, main, workers, output)
 
 
 class Memory:

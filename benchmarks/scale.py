@@ -39,7 +39,7 @@ from common import (
     say,
 )
 from opening import open_seconds
-from pack import TAR, remove, start
+from pack import MAIN, TAR, WORKERS, remove, start
 from pagecache import files_of
 from processes import Finished, run
 
@@ -116,8 +116,9 @@ def measures(done: Finished, begun: float) -> dict[str, float]:
     """Returns measure -> value of a process that has ended; `begun` seconds were Python's start."""
     return {
         "seconds": done.seconds - begun,
-        "peak of main process": done.main,
-        "peak of workers": done.workers,
+        "CPU": done.cpu,
+        MAIN: done.main,
+        WORKERS: done.workers,
     }
 
 
@@ -152,14 +153,14 @@ def measure(counts: Sequence[int], work: Path, rounds: int, command: str) -> Rep
             rows.append([name, f"{count:,}", *figures(found, f"{name}, {count:,}", count)])
         small, large = f"{name}, {few:,}", f"{name}, {many:,}"
         times = ratios(found["seconds"][large], found["seconds"][small])
-        main = found["peak of main process"]
+        main = found[MAIN]
         peaks = zip(main[large], main[small], strict=True)
         more = [(a - b) / (many - few) for a, b in peaks if a is not None and b is not None]
         growth.append([name, middle(times), extremes(times), middle(more), extremes(more)])
     tables = [
         Table(
             "Packing, opening and size",
-            ["", "files", "s", "min to max", "files/s", "peak MB, main", "peak MB, workers"]
+            ["", "files", "s", "min to max", "CPU s", "files/s", "peak MB, main", "peak MB, workers"]
             + ["open ms", "table bytes a file", "pack bytes a file"],
             rows,
             [
@@ -184,9 +185,10 @@ def figures(found: dict[str, Measured], name: str, count: int) -> list[str]:
     return [
         middle(seconds),
         extremes(seconds),
+        middle(found["CPU"][name]),
         middle(ratios([float(count)] * len(seconds), seconds)),
-        middle(found["peak of main process"][name], 1e-6),
-        middle(found["peak of workers"][name], 1e-6),
+        middle(found[MAIN][name], 1e-6),
+        middle(found[WORKERS][name], 1e-6),
         middle(found["open"].get(name, absent), 1e3),
         middle(found["table"].get(name, absent)),
         middle(found["output"].get(name, absent)),

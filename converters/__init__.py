@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fastconv.converters.packing import pack
     from fastconv.converters.report import PackFailedError, PackReport
+    from fastconv.converters.scanning import ScanReport, scan
     from fastconv.converters.writer import Sharding
 
-__all__ = ["PackFailedError", "PackReport", "Sharding", "pack"]
+__all__ = ["PackFailedError", "PackReport", "ScanReport", "Sharding", "pack", "scan"]
 
-_HOMES = {"PackFailedError": "report", "PackReport": "report", "Sharding": "writer", "pack": "packing"}
+_HOMES = {
+    "PackFailedError": "report",
+    "PackReport": "report",
+    "ScanReport": "scanning",
+    "Sharding": "writer",
+    "pack": "packing",
+    "scan": "scanning",
+}
 
 
 def __getattr__(name: str) -> Any:

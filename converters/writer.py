@@ -29,6 +29,10 @@ Array = npt.NDArray[np.generic]
 Rows = npt.NDArray[np.int64]
 
 
+SHARD_BYTES = 256_000_000
+"""Of a shard, when nothing is said: few files for any file system, and small enough to copy again."""
+
+
 def key_width(samples: int) -> int:
     """Returns how many digits the keys of a pack have: those of its last sample's number."""
     return len(str(max(samples - 1, 0)))
@@ -36,18 +40,23 @@ def key_width(samples: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """How a pack is cut into data files.
+    """How a pack is cut into data files: by one of two limits.
 
     Attributes:
-        bytes: No file is larger, unless one sample is.
-        samples: No file holds more; None: only the bytes count.
+        bytes: No file is larger, unless one sample is; 256 MB when nothing is given.
+        samples: No file holds more.
+
+    Raises:
+        UsageError: Both are given, or one is not positive.
     """
 
-    bytes: int = 256_000_000
+    bytes: int | None = None
     samples: int | None = None
 
     def __post_init__(self) -> None:
-        if self.bytes < 1 or (self.samples is not None and self.samples < 1):
+        if self.bytes is not None and self.samples is not None:
+            raise UsageError("a pack is cut by the bytes or by the samples of a shard: give one of them")
+        if min(self.bytes or 1, self.samples or 1) < 1 or 0 in (self.bytes, self.samples):
             raise UsageError("a shard holds at least one byte and one sample: give a positive size")
 
 
@@ -215,7 +224,7 @@ def shard_bounds(weight: npt.NDArray[np.int64], sharding: Sharding, overhead: in
         shards = -(-count // sharding.samples)
         return np.arange(shards + 1, dtype=np.int64) * count // shards
     stops = np.concatenate([[0], np.cumsum(weight)])
-    room = max(sharding.bytes - overhead, 1)
+    room = max((sharding.bytes or SHARD_BYTES) - overhead, 1)
     shards = max(-(-int(stops[-1]) // room), 1)
     while True:
         wanted = np.arange(shards + 1, dtype=np.int64) * int(stops[-1]) // shards

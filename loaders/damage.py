@@ -43,6 +43,8 @@ def sample_error(error: Exception, data: memoryview, kind: str | None) -> Sample
     name = FORMAT_NAMES[kind] if kind else "image"
     lines = str(error).split("\n")
     text = lines[0].strip() or type(error).__name__
+    if isinstance(error, struct.error):
+        text = "the header is cut"
     if isinstance(error, MemoryError):
         return SampleError(f"{name} has too many pixels for the memory", "too_large")
     if type(error).__name__ == "DecompressionBombError":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -63,7 +64,7 @@ class PackMeta:
     version: int = VERSION
 
     def to_json(self, table: Mapping[str, str] | None = None) -> str:
-        """Returns one line of ASCII; as long for any id.
+        """Returns one line of ASCII; as long for any id, and the same in any locale.
 
         Args:
             table: What the format says of where the sample table lies, stored as `table`.
@@ -76,7 +77,7 @@ class PackMeta:
             "fields": self.fields,
             "generated": self.generated,
             "labels": self.labels,
-            "classes": self.classes,
+            "classes": [os.fsencode(name).decode("utf-8", "surrogateescape") for name in self.classes],
             "settings": dict(self.settings),
             "shards": [[shard.name, shard.size] for shard in self.shards],
             "kinds": KINDS,
@@ -106,7 +107,7 @@ class PackMeta:
                 fields=tuple(content["fields"]),
                 generated=tuple(content["generated"]),
                 labels=content["labels"],
-                classes=tuple(content["classes"]),
+                classes=tuple(os.fsdecode(name.encode("utf-8", "surrogateescape")) for name in content["classes"]),
                 settings=content["settings"],
                 shards=tuple(Shard(name, size) for name, size in content["shards"]),
             )

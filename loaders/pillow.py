@@ -8,6 +8,7 @@ avoided at its source instead:
   compared with the caller's limit before memory is made for the pixels (TIFF's second check is left
   out);
 - EXIF: a JPEG's is not read for its resolution, and the orientation is read by `loaders.tiff`;
+- AVIF: the EXIF block is hidden; in this format it does not say how to turn the picture;
 - MPO: the index of further pictures is not read; the first picture is the JPEG itself;
 - animated PNG: the chunks of the animation are left out; the first frame is the PNG itself;
 - TIFF: the tags that say nothing of the pixels are left out, and of a single value with several
@@ -67,6 +68,9 @@ _PLUGINS = {
     "jxl": ("JXL", "pillow_jxl", "pillow-jxl-plugin"),
 }
 
+# AVIF's list of what it holds: `infe`, version (1), flags (3), number (2, or 4), 2 bytes, type (4).
+_AVIF_EXIF = re.compile(rb"(infe(?:\x02.{3}.{2}|\x03.{3}.{4}).{2})Exif", re.DOTALL)
+
 _TIFF_NO_NUMBERS = frozenset((1, 2, 7))  # bytes, text, undefined: many entries make one value
 
 _TURNS = {
@@ -99,6 +103,9 @@ def _icon(file: io.BytesIO, _name: str) -> Image.Image:
     icon = IcoImagePlugin.IcoFile(file)
     return icon.getimage(icon.entry[0].dim)
 
+
+# What Pillow's readers raise, as `Image.open` takes it, for data that may be of another format.
+_ANOTHER_FORMAT = (SyntaxError, IndexError, TypeError, struct.error)
 
 _Reader = Callable[..., Image.Image]
 _OWN_READERS: dict[str, _Reader] = {"JPEG": _Jpeg, "TIFF": _Tiff, "ICO": _icon}
@@ -190,7 +197,9 @@ def _open(data: memoryview, kind: str | None) -> tuple[str, Image.Image]:
         source = png.without(data, png.ANIMATION)
     elif kind == "tif":
         source = _pixel_tags_only(data)
-    elif kind in _PLUGINS:
+    elif kind == "avif":
+        source = _AVIF_EXIF.sub(rb"\1skip", bytes(data))
+    if kind in _PLUGINS:
         _import_plugin(*_PLUGINS[kind][:2])
     prefix = _prefix(data)
     file = io.BytesIO(source)
@@ -202,9 +211,12 @@ def _open(data: memoryview, kind: str | None) -> tuple[str, Image.Image]:
         file.seek(0)
         try:
             return name, reader(file, "")
-        except (SyntaxError, IndexError, TypeError, struct.error) as error:
-            if accepts is not None or kind is not None:  # else it was only a try
-                refused = refused or error
+        except Exception as error:
+            if accepts is None and kind is None:
+                continue  # a format without a signature was only a try
+            if not isinstance(error, _ANOTHER_FORMAT):
+                raise
+            refused = refused or error
     raise refused or _no_reader(data, kind)
 
 

@@ -284,7 +284,8 @@ def prepare_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
+            # It takes the lowest free number, this one, and workers need it as well.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     for name in ("stdout", "stderr"):
         stream: IO[str] | None = getattr(sys, name)
         if stream is None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastconv.converters.cli.output import say
 from fastconv.converters.cli.sizes import size_text
@@ -66,30 +67,39 @@ class Bar:
     """Shows a bar by tqdm, removed at the end."""
 
     def __init__(self) -> None:
-        from tqdm import tqdm
-
-        tqdm.monitor_interval = 0  # no thread that watches
-        tqdm.set_lock(
-            threading.RLock()
-        )  # by default one for processes too, which costs a semaphore
         self.began = time.monotonic()
-        self.bar = tqdm(
-            unit=" files",
-            leave=False,
-            file=sys.stderr,
-            dynamic_ncols=True,
-            bar_format="{percentage:3.0f}%|{bar}| {n:,} of {total:,} files, "
-            "{rate_fmt}, {postfix}{remaining} left",
-        )
+        self.bar: Any = None
 
     def __call__(self, progress: Progress) -> None:
-        bar = self.bar
-        if bar.total != progress.samples_total or progress.samples < bar.n:
-            bar.reset(progress.samples_total)
+        if self.bar is None:
+            self.bar = new_bar(progress.samples_total)
+        elif self.bar.total != progress.samples_total or progress.samples < self.bar.n:
+            self.bar.reset(progress.samples_total)  # what turned out to be bad is left out now
         speed = progress.bytes / max(time.monotonic() - self.began, 1e-3)
-        bar.set_postfix_str(f"{size_text(round(speed))}/s, ", refresh=False)
-        bar.update(progress.samples - bar.n)
+        self.bar.set_postfix_str(f"{size_text(round(speed))}/s", refresh=False)
+        self.bar.update(progress.samples - self.bar.n)
 
     def close(self) -> None:
         """Removes the bar."""
-        self.bar.close()
+        if self.bar is not None:
+            self.bar.close()
+
+
+def new_bar(total: int) -> Any:
+    """Returns a bar for so many files."""
+    from tqdm import tqdm
+
+    tqdm.monitor_interval = 0  # no thread that watches it
+    tqdm.set_lock(threading.RLock())  # its own is one for processes too
+    knows_width = os.get_terminal_size(sys.stderr.fileno()).columns > 0
+    return tqdm(
+        total=total,
+        unit=" files",
+        leave=False,
+        file=sys.stderr,
+        ncols=None if knows_width else 80,
+        nrows=None if knows_width else 24,
+        dynamic_ncols=knows_width,
+        bar_format="{percentage:3.0f}%|{bar}| {n:,} of {total:,} files, "
+        "{rate_fmt}{postfix}, {remaining} left",
+    )

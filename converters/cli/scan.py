@@ -91,9 +91,10 @@ def show(report: ScanReport, out: Out) -> None:
         if more := len(counts) - len(rows):
             out.print(f"  ... and {more:,} more, all with --json")
     out.print("size of the pack:")
-    sizes = [
-        (f"  {WRITERS.load(name).title}", size_text(size), f"{size:,} bytes")
-        for name, size in report.sizes.items()
-    ]
+    sizes = []
+    for name, size in report.sizes.items():
+        writer = WRITERS.load(name)
+        title = f"{writer.title} (one {writer.suffixes[0]})" if writer.sharded else writer.title
+        sizes.append((f"  {title}", size_text(size), f"{size:,} bytes"))
     for line in aligned(sizes):
         out.print(line)

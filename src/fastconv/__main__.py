@@ -21,9 +21,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Answered here, because scripts ask often and the command line takes much longer to load.
         print(f"fastconv {__version__}")
         return 0
-    from fastconv.converters.cli import main as run
+    try:
+        from fastconv.converters.cli import main as run
 
-    return run(arguments)
+        return run(arguments)
+    except KeyboardInterrupt:  # before the command line could say it better
+        return 130
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ WRITTEN: list[tuple[str, str, str, dict[str, Any]]] = [
     ("JPEG", "CMYK", "jpg", {}),
     ("MPO", "RGB", "jpg", {"save_all": True, "append_images": [Image.new("RGB", (8, 8))]}),
     ("PNG", "RGBA", "png", {}),
-    ("PNG", "P", "png", {"save_all": True, "append_images": [Image.new("RGB", (8, 8))]}),
+    ("PNG", "RGB", "png", {"save_all": True, "append_images": [Image.new("RGB", (8, 8))]}),
     ("WEBP", "RGB", "webp", {}),
     ("WEBP", "RGB", "webp", {"lossless": True}),
     ("WEBP", "RGBA", "webp", {"exif": b"Exif\0\0MM\0*\0\0\0\x08\0\0"}),

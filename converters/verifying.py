@@ -1,0 +1,494 @@
+"""Verifies a pack: every checksum, and every byte that is no sample.
+
+What stands between the samples follows from the sample table, so it is made again and compared
+(`fastconv.converters.structure`); the table itself is compared by the pack's id, a hash over it. What is
+covered less: what HDF5's library writes of its own may differ from one version to the next, so a difference
+there gives a warning, and with `layout=vlen` it is not compared; in packs of others there are no checksums.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Literal
+
+import numpy as np
+
+from fastconv.converters.against import Compared, missing_from_pack
+from fastconv.converters.check import MAX_PIXELS
+from fastconv.converters.engines.local import LocalEngine, Task
+from fastconv.converters.packing import checked_workers, index_block, source_folder, translated_errors
+from fastconv.converters.plan import Cut, cut_parts, pack_id
+from fastconv.converters.report import Progress, ProgressCallback
+from fastconv.converters.structure import (
+    ShardStructure,
+    columns_of,
+    has_frames,
+    laid_out,
+    moved_fields,
+    other_bytes,
+    rows_of,
+    shard_structure,
+    writer_of,
+)
+from fastconv.converters.verify import WINDOW, DataFile, FieldCheck, differing
+from fastconv.converters.writer import Layout, Writer
+from fastconv.loaders.arrays import Array
+from fastconv.loaders.errors import CorruptPackError, FastconvError, SampleError, UsageError, printable
+from fastconv.loaders.index import index_path
+from fastconv.loaders.open import open_pack
+from fastconv.loaders.reader import MappedReader, Reader
+from fastconv.loaders.sample import BadFile, Reason
+
+__all__ = ["BadPlace", "VerifyFailedError", "VerifyReport", "verify"]
+
+BATCH = 64
+"""Rows that are read at once from what is not mapped."""
+
+
+class BadPlace(BadFile):
+    """Something wrong in a pack that belongs to no sample; its `path` says where."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the entry of the `bad` list in `--json` results."""
+        return {"where": self.path, "reason": self.reason, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """What verifying found.
+
+    Attributes:
+        pack: The pack's path.
+        format: Name of its format.
+        id: The pack's id; "" where it was not made by fastconv, or has lost its sample table.
+        samples: How many it has.
+        bytes: Of all their fields together.
+        classes: Names of the classes.
+        fields: Names of the fields, the image first.
+        checksums: Whether the samples were compared with their checksums.
+        structure: Whether all other bytes were compared with what fastconv writes.
+        pixels: Whether all images were decoded.
+        source: The folder that it was compared with; None: with none.
+        bad: What is damaged, missing or different.
+        warnings: What could not be checked, and what is probably not as it was meant.
+        notices: What to know besides.
+        seconds: The run took.
+    """
+
+    pack: str
+    format: str
+    id: str
+    samples: int
+    bytes: int
+    classes: tuple[str, ...]
+    fields: tuple[str, ...]
+    checksums: bool
+    structure: bool
+    pixels: bool
+    source: str | None
+    bad: list[BadFile] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def status(self) -> Literal["done", "partial", "failed"]:
+        """Whether all is well, something is bad, or there is no whole sample."""
+        if self.bad and not self.samples:
+            return "failed"
+        return "partial" if self.bad else "done"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the object that `--json` prints."""
+        return {
+            "status": self.status,
+            "pack": self.pack,
+            "format": self.format,
+            "id": self.id,
+            "samples": self.samples,
+            "bytes": self.bytes,
+            "classes": list(self.classes),
+            "fields": list(self.fields),
+            "checked": {
+                "checksums": self.checksums,
+                "structure": self.structure,
+                "pixels": self.pixels,
+                "source": self.source,
+            },
+            "bad": [bad.to_json() for bad in self.bad],
+            "warnings": self.warnings,
+            "notices": self.notices,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+class VerifyFailedError(FastconvError):
+    """The pack has no whole sample; `report` tells what was found."""
+
+    def __init__(self, message: str, report: VerifyReport | None = None) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+def verify(
+    pack: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    decode: bool = False,
+    max_pixels: int = MAX_PIXELS,
+    against: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> VerifyReport:
+    """Checks a pack and returns what was found; nothing is changed or written beside it.
+
+    Args:
+        pack: A pack of any format, or a folder of images.
+        format: Name of its format; by default its contents tell it.
+        decode: Every picture is decoded, too.
+        max_pixels: Larger pictures are bad, when they are decoded.
+        against: The folder that was packed: files that it has and the pack lacks, and files that it lacks
+            or has with other bytes, are bad.
+        workers: Number of processes, by default one a core.
+        progress: Called now and then, in this thread.
+
+    Raises:
+        UsageError: An argument is wrong.
+        VerifyFailedError: There is no whole sample in it.
+        FastconvError: It cannot be read at all, or is cut short.
+    """
+    began = time.monotonic()
+    workers = checked_workers(workers, "decode" if decode else "fast")
+    source = None if against is None else source_folder(against)
+    reader = open_pack(pack, format)
+    with translated_errors(reader.path), LocalEngine(workers) as engine:
+        run = Verification(reader, engine, decode, max_pixels, progress, rounds=1 if source is None else 2)
+        run.check_table()
+        run.check_samples(keep=source is not None)
+        if source is not None:
+            run.compare(source)
+    report = run.report(source, began)
+    if report.status == "failed":
+        first = report.bad[0]
+        raise VerifyFailedError(
+            f"{printable(reader.path)}: no whole sample in it, the first bad record is "
+            f"{printable(first.path)}: {first.reason}: {first.message}",
+            report,
+        )
+    return report
+
+
+class Verification:
+    """One run over one pack.
+
+    Args:
+        reader: The opened pack.
+        engine: Runs the parts.
+        decode, max_pixels, progress: As `verify` takes them.
+        rounds: How often all samples are gone through.
+    """
+
+    def __init__(
+        self, reader: Reader, engine: LocalEngine, decode: bool, max_pixels: int,
+        progress: ProgressCallback | None, rounds: int,
+    ) -> None:  # fmt: skip
+        self.reader = reader
+        self.engine = engine
+        self.decode = decode
+        self.max_pixels = max_pixels
+        self.progress = progress
+        self.bad = list(reader.bad)
+        self.warnings: list[str] = []
+        self.writer: Writer | None = None  # where all bytes are to be compared
+        self.compared = True  # but where its library has put things
+        self.sound = True
+        self.checksum: Sequence[Array] = reader.table.checksum
+        size = sum(int(np.maximum(column, 0).sum()) for column in reader.table.size)
+        self.bytes = size
+        self.done = Progress(0, len(reader) * rounds, 0, size * rounds)
+
+    def report(self, source: str | None, began: float) -> VerifyReport:
+        """Returns what was found."""
+        reader, meta = self.reader, self.reader.meta
+        if not len(reader) and not self.bad:
+            self.warnings.append("the pack holds no samples (0 records)")
+        return VerifyReport(
+            pack=reader.path,
+            format=meta.format,
+            id=meta.id,
+            samples=len(reader),
+            bytes=self.bytes,
+            classes=meta.classes,
+            fields=meta.fields,
+            checksums=bool(reader.table.checksum),
+            structure=self.writer is not None and self.compared,
+            pixels=self.decode,
+            source=source,
+            bad=self.bad,
+            warnings=self.warnings,
+            notices=list(reader.notices),
+            seconds=time.monotonic() - began,
+        )
+
+    def check_table(self) -> None:
+        """Checks the sample table and what the pack says of itself."""
+        reader, meta = self.reader, self.reader.meta
+        index = index_path(reader.path)
+        if reader.root:
+            self.warnings.append("a folder of images, not a pack: it has no checksums")
+            return
+        writer = known_writer(reader)
+        if not meta.id:
+            # It has a table all the same, but one that does not fit its data.
+            if os.path.isfile(index) or (reader.notices and writer and writer.table_inside):
+                words = "; ".join(reader.notices) or f"the table {printable(index)} is damaged"
+                self.place(os.path.basename(reader.path), words)
+            words = "" if self.decode else ", and its images were not decoded (--decode)"
+            self.warnings.append(f"no checksums in this pack: damaged bytes are not noticed{words}")
+            return
+        found = pack_id(meta, reader.table)
+        if found != meta.id:
+            self.sound = False
+            self.place("the sample table", f"the hash over it is {found}, not the pack's id {meta.id}")
+        if not shards_fit(reader):
+            raise CorruptPackError(f"{printable(reader.path)}: the shards of its sample table are damaged")
+        if writer is None:
+            self.warnings.append("this format is not written here: only the samples' bytes are compared")
+            return
+        if not writer.table_inside and self.sound:
+            self.check_index(index)
+        if self.sound and isinstance(reader, MappedReader):
+            self.writer = writer
+
+    def check_index(self, path: str) -> None:
+        """Compares the header of a table that lies beside its data; the columns are compared by the id."""
+        blocks = index_block(self.reader.table, self.reader.meta)
+        header = bytes(blocks[0])
+        with open(path, "rb") as file:
+            same = file.read(len(header)) == header
+            size = file.seek(0, os.SEEK_END)
+        if not same or size != sum(block.nbytes for block in blocks):
+            self.place(os.path.basename(path), "its header is not what fastconv writes")
+
+    def check_samples(self, keep: bool) -> None:
+        """Checks the fields of all samples, and the bytes between them.
+
+        Args:
+            keep: The checksums of the fields are wanted afterwards.
+        """
+        reader = self.reader
+        keep = keep and not self.checksum
+        if keep:
+            self.checksum = [np.zeros(len(reader), np.uint64) for _ in reader.meta.fields]
+        if not isinstance(reader, MappedReader):
+            self.check_rows(keep)
+            return
+        table = reader.table
+        with ExitStack() as stack:
+            scratch = None
+            if self.writer is not None:
+                scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="fastconv-verify-"))
+            cuts: list[Cut] = []
+            found: dict[int, list[BadFile]] = {}
+            for answer in self.engine.run(self.tasks(reader, cuts, scratch, keep)):
+                cut = cuts[answer.number]
+                for name, column in zip(table.fields, self.checksum, strict=False):
+                    if f"checksum/{name}" in answer.arrays:
+                        column[cut.start : cut.stop] = answer.arrays[f"checksum/{name}"]
+                bad = [self.field(*entry) for entry in answer.content["bad"]]
+                file = reader.files[cut.shard]
+                bad += [bytes_differ(file, *place) for place in answer.content["places"]]
+                found[answer.number] = bad
+                self.went_on(cut)
+            for _, bad in sorted(found.items()):
+                self.bad += bad
+
+    def tasks(
+        self, reader: MappedReader, cuts: list[Cut], scratch: str | None, keep: bool
+    ) -> Iterator[Task]:
+        """Yields a task for each part; adds the parts to `cuts`."""
+        table, meta = reader.table, reader.meta
+        layout = Layout(meta.shards, table.shard_row, table.offset, table.base)
+        general = {
+            "run": "verify",
+            "fields": table.fields,
+            "decode": self.decode,
+            "max_pixels": self.max_pixels,
+            "keep": keep,
+        }
+        for shard, group in groupby(cut_parts(table, layout), key=lambda cut: cut.shard):
+            parts = list(group)
+            structure = None
+            if scratch is not None:
+                structure = self.structure(reader, shard, parts, scratch)
+            limits = structure.boundaries(parts) if structure is not None else []
+            for number, cut in enumerate(parts):
+                if structure is not None:
+                    content, arrays = structure.task(cut, limits[number])
+                else:
+                    content, arrays = self.fields_task(reader, cut)
+
+                def about(cut: Cut = cut) -> str:
+                    return f"the samples {cut.start} to {cut.stop - 1} of {printable(reader.path)}"
+
+                content |= {**general, "file": os.path.abspath(reader.files[shard])}
+                cuts.append(cut)
+                yield Task(len(cuts) - 1, content, arrays, about)
+
+    def structure(
+        self, reader: MappedReader, shard: int, cuts: Sequence[Cut], scratch: str
+    ) -> ShardStructure | None:
+        """Returns what a data file should be; None where it is so different that parts cannot be compared."""
+        assert self.writer is not None
+        writer, file, first = self.writer, reader.files[shard], cuts[0].start
+        table = reader.table
+        if len(reader.files) > 1:
+            table = rows_of(table, first, cuts[-1].stop)
+        layout = laid_out(writer, reader.meta, table, scratch)
+        moved = moved_fields(layout, table)
+        if moved:
+            if has_frames(writer):
+                self.place(os.path.basename(file), f"{moved} fields are not where fastconv puts them")
+            else:  # its library has put them somewhere
+                self.compared = False
+            return None
+        structure = shard_structure(writer, reader.meta, table, layout, first, scratch)
+        size = os.path.getsize(file)
+        if not has_frames(writer):
+            self.check_library(file, structure, size)
+            return None
+        if size != structure.size:
+            self.place(os.path.basename(file), f"has {size} bytes where fastconv writes {structure.size}")
+        return structure if size >= structure.size else None
+
+    def check_library(self, file: str, structure: ShardStructure, size: int) -> None:
+        """Compares what a library has written of its own accord, and warns of differences."""
+        found = 0
+        with DataFile(file) as actual, DataFile(structure.scratch) as expected:
+            for start, stop in other_bytes(self.reader.table, min(size, structure.size)):
+                for place in range(start, stop, WINDOW):
+                    end = min(place + WINDOW, stop)
+                    should = bytearray(expected.read(place, end))
+                    found += len(differing(place, actual.read(place, end), should))
+        if found or size != structure.size:
+            self.warnings.append(
+                f"{printable(file)}: not what the {structure.writer.title} library installed here writes, in "
+                f"{found or 1} places outside the samples and their table: damaged, or made with another version"
+            )
+
+    def fields_task(self, reader: MappedReader, cut: Cut) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Returns what a worker must know to check the fields of a part, without what lies around them."""
+        arrays = columns_of(reader.table, cut.start, cut.stop)
+        limit = reader.meta.shards[cut.shard].size
+        for slot, name in enumerate(reader.table.fields):
+            size, place = arrays[f"size/{name}"], arrays[f"place/{name}"]
+            outside = (size >= 0) & ((place < 0) | (size > limit - place))
+            if outside.any():
+                arrays[f"size/{name}"] = np.where(outside, -1, size)
+                for row in (np.flatnonzero(outside) + cut.start).tolist():
+                    message = f"its place is outside {printable(reader.files[cut.shard])}"
+                    self.bad.append(self.field(row, slot, "bad_record", message))
+        content = {
+            "scratch": None,
+            "range": (0, 0),
+            "writer": None,
+            "options": {},
+            "rows": (0, cut.stop - cut.start),
+            "first_row": cut.start,
+            "samples": len(reader),
+        }
+        return content, arrays
+
+    def check_rows(self, keep: bool) -> None:
+        """Checks the fields of what is not mapped, in this process."""
+        reader = self.reader
+        check = FieldCheck(reader.table.kind, reader.table.checksum, self.decode, self.max_pixels)
+        check.found = list(self.checksum) if keep else []  # type: ignore[arg-type]
+        for start in range(0, len(reader), BATCH):
+            cut = Cut(0, start, min(start + BATCH, len(reader)))
+            reader.hint(np.arange(cut.start, cut.stop), range(len(reader.meta.fields)))
+            for row in range(cut.start, cut.stop):
+                for slot in range(len(reader.meta.fields)):
+                    try:
+                        data = reader.read(row, slot)
+                        if data is not None:
+                            check(row, slot, data)
+                    except SampleError as error:
+                        check.bad.append((row, slot, error.reason or "unreadable", str(error)))  # type: ignore[arg-type]
+            self.went_on(cut)
+        self.bad += [self.field(*entry) for entry in check.bad]
+
+    def compare(self, source: str) -> None:
+        """Compares the pack with the folder that was packed."""
+        reader = self.reader
+        if not self.sound:
+            self.warnings.append(f"not compared with {printable(source)}: the sample table is damaged")
+            return
+        self.bad += missing_from_pack(reader, source)
+        compared = Compared(reader.table, reader.meta, self.checksum, source)
+        cuts: list[Cut] = []
+        found: dict[int, list[BadFile]] = {}
+        for answer in self.engine.run(compared.tasks(cuts)):
+            found[answer.number] = compared.bad(answer.content["bad"])
+            self.went_on(cuts[answer.number])
+        for _, bad in sorted(found.items()):
+            self.bad += bad
+
+    def went_on(self, cut: Cut) -> None:
+        """Reports progress: another part is done."""
+        sizes = [column[cut.start : cut.stop] for column in self.reader.table.size]
+        more = sum(int(np.maximum(size, 0).sum()) for size in sizes)
+        done = self.done
+        self.done = Progress(
+            done.samples + cut.stop - cut.start, done.samples_total, done.bytes + more, done.bytes_total
+        )
+        if self.progress is not None:
+            self.progress(self.done)
+
+    def place(self, where: str, message: str) -> None:
+        """Takes note of something wrong that belongs to no sample."""
+        self.bad.append(BadPlace(where, "bad_record", f"{printable(self.reader.path)}: {message}"))
+
+    def field(self, row: int, slot: int, reason: Reason, message: str) -> BadFile:
+        """Returns a bad field; a damaged table may not even give it a name."""
+        reader = self.reader
+        try:
+            path = reader.table.names(row)[slot] if slot else reader.table.path(row)
+        except IndexError:
+            path = reader.table.path(row)
+        beside = f", field {reader.meta.fields[slot]}" if slot else ""
+        return BadFile(path, reason, f"{reader.where(row)}{beside}: {message}")
+
+
+def known_writer(reader: Reader) -> Writer | None:
+    """Returns what writes a pack's format; None where nothing does."""
+    try:
+        return writer_of(reader.meta)
+    except UsageError:
+        return None
+
+
+def shards_fit(reader: Reader) -> bool:
+    """Returns whether the table's shards are as many as there are, one after the other."""
+    rows = reader.table.shard_row
+    in_order = bool((np.diff(rows) >= 0).all()) and int(rows[0]) == 0
+    return in_order and rows.shape[0] == len(reader.meta.shards) + 1
+
+
+def bytes_differ(file: str, start: int, stop: int, readable: bool) -> BadPlace:
+    """Returns what is said of bytes that belong to no sample."""
+    where = f"{os.path.basename(file)} offset {start}"
+    if not readable:
+        message = f"{printable(file)}: cannot be read from {start} to {stop}: the disk answers with an error"
+        return BadPlace(where, "unreadable", message)
+    message = (
+        f"{printable(file)}: bytes {start} to {stop - 1} are not what fastconv writes there "
+        "(names, page heads, padding): copy the pack again"
+    )
+    return BadPlace(where, "bad_record", message)

@@ -1,0 +1,245 @@
+"""`fastconv pack`: what it says, and what it ends with."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastconv.loaders.open import open_pack
+
+Run = Callable[..., Any]
+
+HTML = b"<!DOCTYPE html><html>404</html>"
+
+
+def contents(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def test_it_says_what_it_packed(fastconv: Run, images: Path, tmp_path: Path) -> None:
+    (images / ".hidden").write_bytes(b"")
+    for name in ("a.txt", "b.txt", "c"):
+        (images / "cat" / name).write_bytes(b"")
+    out = tmp_path / "out.lmdb"
+    done = fastconv("pack", images, out)
+    assert (done.code, done.err) == (0, "")
+    first, *rest = done.out.splitlines()
+    size = r"[\d.]+ kB \(LMDB\), [\d.]+ s, [\d,]+ images/s"
+    assert re.fullmatch(rf"{re.escape(str(out))}: 5 images in 2 classes, {size}", first)
+    assert rest == ["left out: 1 hidden, 2 .txt, 1 without extension"]
+    assert contents(tmp_path) == ["images", "out.lmdb"]
+
+
+def test_the_object_for_programs(fastconv: Run, images: Path, tmp_path: Path) -> None:
+    (images / "cat" / "note.TXT").write_bytes(b"")
+    out = tmp_path / "out.h5"
+    done = fastconv("pack", images, out, "--json")
+    assert (done.code, done.err) == (0, "")
+    answer = done.answer
+    assert list(answer)[:2] == ["command", "status"]
+    assert (answer["command"], answer["status"]) == ("pack", "done")
+    assert (answer["output"], answer["format"]) == (str(out), "hdf5")
+    assert (answer["samples"], answer["classes"]) == (5, ["cat", "dog"])
+    assert (answer["bad"], answer["warnings"]) == ([], [])
+    assert answer["ignored"] == {"hidden": 0, "clutter": 0, "extension": {".txt": 1}}
+    assert answer["size"] == out.stat().st_size
+    assert answer["id"] == open_pack(out).meta.id
+
+
+def test_quiet_says_nothing_when_all_is_well(fastconv: Run, images: Path, tmp_path: Path) -> None:
+    done = fastconv("pack", images, tmp_path / "out.tar", "-q")
+    assert (done.code, done.out, done.err) == (0, "", "")
+
+
+def test_bad_files_are_named_and_the_rest_is_packed(
+    fastconv: Run, images: Path, tmp_path: Path
+) -> None:
+    (images / "dog" / "page.jpg").write_bytes(HTML)
+    (images / "dog" / "empty.jpg").write_bytes(b"")
+    out = tmp_path / "out.lmdb"
+    done = fastconv("pack", images, out, "--quiet")
+    assert (done.code, done.out) == (3, "")
+    lines = [line.split(": ") for line in done.err.splitlines()]
+    assert [line[:3] for line in lines] == [
+        ["bad", "dog/empty.jpg", "empty"],
+        ["bad", "dog/page.jpg", "not_an_image"],
+    ]
+    assert all(line[3] for line in lines)
+    assert len(open_pack(out)) == 5
+
+    again = fastconv("pack", images, out, "--overwrite", "--json")
+    assert (again.code, again.err) == (3, done.err)
+    assert again.answer["status"] == "partial"
+    listed = (tmp_path / "out.lmdb.bad.jsonl").read_text().splitlines()
+    assert again.answer["bad"] == [json.loads(line) for line in listed]
+    said = fastconv("pack", images, out, "--overwrite").out.splitlines()
+    assert said[-1] == f"bad: 2, listed in {out}.bad.jsonl"
+
+
+def test_many_bad_files_are_counted(fastconv: Run, images: Path, tmp_path: Path) -> None:
+    for number in range(25):
+        (images / "cat" / f"bad{number:02d}.png").write_bytes(b"")
+    out = tmp_path / "out.lmdb"
+    done = fastconv("pack", images, out, "--json")
+    lines = done.err.splitlines()
+    assert len(lines) == 21
+    assert lines[19].startswith("bad: cat/bad19.png: empty: ")
+    assert lines[20] == f"bad: ... and 5 more, all in {out}.bad.jsonl"
+    assert len(done.answer["bad"]) == 25
+
+
+def test_strict_publishes_nothing(fastconv: Run, images: Path, tmp_path: Path) -> None:
+    (images / "dog" / "page.jpg").write_bytes(HTML)
+    out = tmp_path / "out.lmdb"
+    done = fastconv("pack", images, out, "--strict", "--json")
+    assert done.code == 1
+    bad, error = done.err.splitlines()
+    assert bad.startswith("bad: dog/page.jpg: not_an_image: ")
+    assert error.startswith("error: ")
+    assert f"{out}.partial" in error
+    answer = done.answer
+    assert (answer["status"], answer["samples"]) == ("failed", 0)
+    assert answer["error"]["type"] == "PackFailedError"
+    assert answer["bad"][0]["path"] == "dog/page.jpg"
+    assert not out.exists()
+
+
+def test_nothing_to_pack(fastconv: Run, tmp_path: Path) -> None:
+    source = tmp_path / "images"
+    source.mkdir()
+    (source / "notes.txt").write_bytes(b"")
+    done = fastconv("pack", source, tmp_path / "out.lmdb", "--json")
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+    assert done.answer["error"]["type"] == "PackFailedError"
+    assert done.answer["ignored"]["extension"] == {".txt": 1}
+    assert contents(tmp_path) == ["images"]
+
+
+def test_wrong_usage_leaves_everything_as_it_is(
+    fastconv: Run, images: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.lmdb"
+    assert fastconv("pack", images, out).code == 0
+    before = (out / "data.mdb").read_bytes()
+    other = tmp_path / "other.h5"
+    words = tmp_path / "words.txt"
+    words.write_text("cat\n")
+    fastconv("pack", images, tmp_path / "plain.lmdb", "--no-labels")
+    for arguments, said in (
+        ([images, out], "exists already"),
+        ([tmp_path / "none", other], "no such folder"),
+        ([images, tmp_path / "out.zip"], ".lmdb (lmdb)"),
+        ([images, images / "out.lmdb"], "inside the folder"),
+        ([images, other, "--shard-size", "1MB"], "not cut into shards"),
+        ([images, other, "--shard-size", "1MB", "--shard-samples", "3"], "give one of them"),
+        ([images, tmp_path / "s", "--format", "webdataset", "--shard-size", "0"], "positive"),
+        ([images, other, "--option", "colour=red"], "no option 'colour'"),
+        ([images, other, "--option", "colour"], "NAME=VALUE"),
+        ([images, other, "--sidecar", ".txt"], "without the first dot"),
+        ([images, other, "--labels", tmp_path / "none.csv"], "no such file"),
+        ([images, other, "--no-labels", "--labels", words], "--no-labels"),
+        ([images, other, "--classes", tmp_path / "none"], "no such pack or file"),
+        ([images, other, "--classes", tmp_path / "plain.lmdb"], "without classes"),
+        ([images, other, "--classes", words], "'dog' is not among"),
+    ):
+        done = fastconv("pack", *arguments)
+        assert (done.code, done.out) == (2, ""), arguments
+        assert done.err.startswith("error: ")
+        assert said in done.err
+        assert done.err.count("\n") == 1
+    assert (out / "data.mdb").read_bytes() == before
+    assert contents(tmp_path) == ["images", "out.lmdb", "plain.lmdb", "words.txt"]
+
+
+def test_shards(fastconv: Run, images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "shards"
+    done = fastconv("pack", images, f"{out}/", "--format", "webdataset", "--shard-samples", "2")
+    assert done.code == 0
+    assert contents(out) == [
+        "index.safetensors",
+        *(f"shards-00000{number}.tar" for number in range(3)),
+    ]
+    done = fastconv(
+        "pack", images, out, "--format", "webdataset", "--shard-size", "1kB", "--overwrite"
+    )
+    assert done.code == 0
+    assert len(contents(out)) == 6
+
+
+@pytest.mark.parametrize("given", ["a pack", "a folder", "a list"])
+def test_classes_of_another_pack(fastconv: Run, images: Path, tmp_path: Path, given: str) -> None:
+    training = tmp_path / "training"
+    training.mkdir()
+    for name in ("ant", "cat", "dog"):
+        (training / name).mkdir()
+        (training / name / "a.png").write_bytes((images / "cat" / "0.png").read_bytes())
+    place = training
+    if given == "a pack":
+        place = tmp_path / "training.h5"
+        assert fastconv("pack", training, place).code == 0
+    elif given == "a list":
+        place = tmp_path / "classes.txt"
+        place.write_text("ant\ncat\n\ndog\n")
+    done = fastconv("pack", images, tmp_path / "out.lmdb", "--classes", place, "--json")
+    assert done.code == 0
+    assert done.answer["classes"] == ["ant", "cat", "dog"]
+    assert open_pack(tmp_path / "out.lmdb").table.label.tolist() == [1, 1, 1, 2, 2]
+    assert "class" in done.answer["warnings"][0]
+    assert done.err == f"warning: {done.answer['warnings'][0]}\n"
+
+
+def test_what_is_packed(fastconv: Run, images: Path, tmp_path: Path) -> None:
+    (images / "cat" / "0.txt").write_text("a cat")
+    (images / "cat" / "0.json").write_text("{}")
+    (images / "dog" / "0.jpg").rename(images / "dog" / "0.dat")
+    (images / "10").mkdir()
+    (images / "9").mkdir()
+    out = tmp_path / "out.tar"
+    done = fastconv(
+        "pack", images, out, "--json", "--sidecar", "txt", "--sidecar", "json", "--any-extension",
+        "--class-order", "natural", "--check", "decode", "--max-pixels", "100000",
+        "--workers", "1",
+    )  # fmt: skip
+    assert done.code == 0
+    assert done.answer["classes"] == ["9", "10", "cat", "dog"]
+    assert done.answer["fields"] == ["image", "json", "txt"]
+    assert done.answer["samples"] == 5
+    plain = fastconv("pack", images, tmp_path / "plain.lmdb", "--no-labels", "--json")
+    assert (plain.answer["classes"], plain.answer["samples"]) == ([], 4)
+
+
+def test_labels_from_a_file(fastconv: Run, images: Path, tmp_path: Path) -> None:
+    labels = tmp_path / "labels.csv"
+    names = [f"cat/{number}.png" for number in range(3)] + ["dog/0.jpg", "dog/1.jpg"]
+    lines = [f"{name},{len(name) % 2}" for name in names]
+    labels.write_text("\n".join(["file_name,label", *lines]) + "\n")
+    out = tmp_path / "out.lmdb"
+    assert fastconv("pack", images, out, "--labels", labels).code == 0
+    assert open_pack(out).meta.labels == "int"
+
+
+def test_the_limit_of_pixels(fastconv: Run, images: Path, tmp_path: Path) -> None:
+    done = fastconv(
+        "pack", images, tmp_path / "out.lmdb", "--check", "decode", "--max-pixels", "50", "--json"
+    )
+    assert done.code == 3
+    assert {bad["reason"] for bad in done.answer["bad"]} == {"too_large"}
+    assert done.answer["samples"] == 2
+
+
+def test_a_name_that_is_not_utf8(fastconv_process: Run, images: Path, tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    (images / "cat").rename(images / name)
+    source, out = tmp_path / name, tmp_path / f"{name}.lmdb"
+    images.rename(source)
+    done = fastconv_process("pack", source, out, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert done.answer["classes"] == [name, "dog"]
+    assert done.answer["output"] == str(out)

@@ -1,0 +1,94 @@
+"""`fastconv scan`: it says what `fastconv pack` would do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Run = Callable[..., Any]
+
+
+def test_it_says_what_it_found(fastconv: Run, images: Path) -> None:
+    (images / "cat" / "Thumbs.db").write_bytes(b"")
+    (images / "dog" / "0.txt").write_text("a dog")
+    (images / "dog" / "2.png").write_bytes((images / "dog" / "0.jpg").read_bytes())
+    (images / "dog" / "empty.png").write_bytes(b"")
+    done = fastconv("scan", images)
+    assert done.code == 3
+    assert done.err.startswith("bad: dog/empty.png: empty: ")
+    first, *lines = done.out.splitlines()
+    assert first.startswith(f"{images}: 6 images, ")
+    place = lines.index("size of the pack:")
+    assert lines[:place] == [
+        "formats: 3 JPEG, 3 PNG",
+        "left out: 1 clutter, 1 .txt",
+        "bad: 1",
+        "classes: 2",
+        "  cat  3",
+        "  dog  3",
+    ]
+    assert [line.split()[0] for line in lines[place + 1 :]] == ["HDF5", "LMDB", "WebDataset"]
+
+
+def test_the_object_for_programs(fastconv: Run, images: Path, tmp_path: Path) -> None:
+    (images / "dog" / "2.png").write_bytes((images / "dog" / "0.jpg").read_bytes())
+    (images / "empty").mkdir()
+    done = fastconv("scan", images, "--json")
+    assert done.code == 0
+    answer = done.answer
+    assert (answer["command"], answer["status"], answer["output"]) == ("scan", "done", None)
+    assert answer["formats"] == {"png": 3, "jpg": 3}
+    assert list(answer["class_counts"].items()) == [("cat", 3), ("dog", 3), ("empty", 0)]
+    assert answer["bytes"] == sum(file.stat().st_size for file in images.glob("*/*"))
+    for name in ("out.lmdb", "out.tar", "out.h5"):
+        packed = fastconv("pack", images, tmp_path / name, "--json").answer
+        assert answer["sizes"][packed["format"]] == packed["size"]
+        for key in ("samples", "classes", "fields", "bytes", "bad", "ignored", "warnings"):
+            assert answer[key] == packed[key]
+
+
+def test_it_selects_as_pack_does(fastconv: Run, images: Path) -> None:
+    (images / "cat" / "0.txt").write_text("a cat")
+    (images / "cat" / "3").write_bytes((images / "cat" / "0.png").read_bytes())
+    answer = fastconv(
+        "scan", images, "--sidecar", "txt", "--any-extension", "--no-labels", "--json"
+    ).answer
+    assert (answer["samples"], answer["classes"], answer["class_counts"]) == (6, [], {})
+    assert answer["fields"] == ["image", "txt"]
+    assert fastconv("scan", images, "--check", "decode", "--max-pixels", "1").code == 1
+    assert fastconv("scan", images, "--no-labels", "--classes", images).code == 2
+
+
+def test_nothing_to_pack(fastconv: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_bytes(b"")
+    done = fastconv("scan", tmp_path, "--json")
+    assert done.code == 1
+    assert done.err.startswith(f"error: no images found in {tmp_path}")
+    assert (done.answer["status"], done.answer["samples"]) == ("failed", 0)
+    assert done.answer["ignored"]["extension"] == {".txt": 1}
+    assert fastconv("scan", tmp_path / "none", "--json").code == 2
+
+
+def test_only_some_of_many_classes_are_shown(fastconv: Run, images: Path) -> None:
+    for number in range(30):
+        (images / f"n{number:02d}").mkdir()
+    lines = fastconv("scan", images).out.splitlines()
+    shown = [line for line in lines if line.startswith("  n")]
+    assert len(shown) == 18
+    assert "  ... and 12 more, all with --json" in lines
+
+
+def test_nothing_is_left_behind(fastconv_process: Run, images: Path, tmp_path: Path) -> None:
+    for name in ("here", "temporary"):
+        (tmp_path / name).mkdir()
+    images.chmod(0o555)
+    before = sorted(os.listdir(images))
+    done = fastconv_process(
+        "scan", images, cwd=tmp_path / "here", env={"TMPDIR": str(tmp_path / "temporary")}
+    )
+    images.chmod(0o755)
+    assert done.code == 0
+    assert sorted(os.listdir(images)) == before
+    assert os.listdir(tmp_path / "here") == os.listdir(tmp_path / "temporary") == []
