@@ -183,7 +183,7 @@ def shard_structure(
         os.truncate(fd, shard.size)
         frame = first_frame(writer, layout, table, first, meta.samples)
         ends = frame.end.tolist()
-        begins = [0, *ends[:-1]]
+        begins = [0, *ends][: len(ends)]
         pieces = [
             (place, frame.data[begin:end])
             for place, begin, end in zip(frame.place.tolist(), begins, ends, strict=True)

@@ -64,8 +64,8 @@ _FORMATS |= {"j2k": ["JPEG2000"], "pgm": ["PPM"], "pbm": ["PPM"], "pam": ["PPM"]
 # as Pillow calls it, the module to import, the package to install.
 _PLUGINS = {
     "avif": ("AVIF", "pillow_avif", "pillow-avif-plugin"),
-    "heic": ("HEIF", "pillow_heif", "pillow-heif"),
-    "jxl": ("JXL", "pillow_jxl", "pillow-jxl-plugin"),
+    "heic": ("HEIF", "pillow_heif", "'fastconv[heif]'"),
+    "jxl": ("JXL", "pillow_jxl", "'fastconv[jxl]'"),
 }
 
 # AVIF's list of what it holds: `infe`, version (1), flags (3), number (2, or 4), 2 bytes, type (4).
