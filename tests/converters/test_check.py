@@ -197,8 +197,8 @@ def no_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"\xff\x0a" + bytes(30), "JPEG XL needs a package: pip install pillow-jxl-plugin"),
-        (b"\0\0\0\x14ftypheic\0\0\0\0mif1", "HEIC needs a package: pip install pillow-heif"),
+        (b"\xff\x0a" + bytes(30), "JPEG XL needs a package: pip install 'fastconv[jxl]'"),
+        (b"\0\0\0\x14ftypheic\0\0\0\0mif1", "HEIC needs a package: pip install 'fastconv[heif]'"),
         (b"v/1\x01\x02\0\0\0" + bytes(40), "OpenEXR cannot be decoded by Pillow"),
         (b"#?RADIANCE\n\n-Y 1 +X 1\n", "Radiance HDR cannot be decoded by Pillow"),
         (b"P7\nWIDTH 1\nHEIGHT 1\nDEPTH 1\nMAXVAL 255\nENDHDR\n\0", "PAM"),
