@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import photos
 
@@ -29,7 +28,6 @@ __all__ = [
     "command_line",
     "environment",
     "extremes",
-    "fastconv",
     "finish",
     "interleaved",
     "middle",
@@ -193,8 +191,8 @@ def interleaved(
 ) -> dict[str, Measured]:
     """Returns what was measured: measure -> contestant -> its value in each round.
 
-    All take their turn in every round, beginning with another one each time: a disk or a machine that
-    is slow for a while is slow for all of them, and ratios within a round stay fair.
+    All take their turn in every round, beginning with another one each time: a disk or a machine
+    that is slow for a while is slow for all of them, and ratios within a round stay fair.
 
     Args:
         contestants: What to call for each; it returns measure -> value.
@@ -237,9 +235,7 @@ def extremes(values: Sequence[float | None], scale: float = 1.0) -> str:
     return f"{number(min(known))} to {number(max(known))}" if known else ""
 
 
-def ratios(
-    values: Sequence[float | None], others: Sequence[float | None]
-) -> list[float | None]:
+def ratios(values: Sequence[float | None], others: Sequence[float | None]) -> list[float | None]:
     """Returns values / others, round by round."""
     pairs = zip(values, others, strict=True)
     return [None if a is None or b is None else a / b for a, b in pairs]
@@ -291,7 +287,7 @@ def cpu_name() -> str:
 
 def disk(folder: Path) -> str:
     """Returns the file system that a folder is on, and the kind of disk under it."""
-    show = ["findmnt", "--noheadings", "--output", "FSTYPE,SOURCE", "--target", folder]
+    show = ["findmnt", "--noheadings", "--output", "FSTYPE,SOURCE", "--target", str(folder)]
     try:
         found = subprocess.run(show, capture_output=True, encoding="utf-8").stdout.split()
     except FileNotFoundError:
@@ -309,14 +305,3 @@ def disk(folder: Path) -> str:
     except OSError:
         return f"{kind} on {name}"
     return f"{kind} on {name}, {'rotating' if turns else 'solid state'}"
-
-
-def fastconv(*words: str | os.PathLike[str]) -> dict[str, Any]:
-    """Returns what a fastconv command says of itself, run with `--json`.
-
-    Raises:
-        subprocess.CalledProcessError: It failed.
-    """
-    done = subprocess.run([*FASTCONV, *words, "--json"], check=True, stdout=subprocess.PIPE)
-    content: dict[str, Any] = json.loads(done.stdout)
-    return content

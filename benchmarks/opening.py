@@ -2,9 +2,9 @@
 
     opening.py PACK
 
-Opens it twice in this fresh process and prints both times in seconds: the first has to import what the
-format needs, the second has not. Each time one sample from the middle is read as well. PyTorch and what
-fastconv imports at once are not counted.
+Opens it twice in this fresh process and prints both times in seconds: the first has to import what
+the format needs, the second has not. Each time one sample from the middle is read as well. PyTorch
+and what fastconv imports at once are not counted.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
     python benchmarks/pack.py
 
-Packs 10,000 photos, all of them in the page cache, into one file or folder that is safely on disk at the
-end (fsync). fastconv and GNU tar are timed as whole processes; the start of Python, measured as
-`fastconv --version`, is taken off fastconv's. `tar cf` is followed by `sync -d` of its file. Of the
-scripts that use other libraries (benchmarks/peers.py) imports are not counted either. All take their turn
-in each round; before each, its output is deleted and `sync` waits for the disk. GNU tar takes part twice:
-how far its two differ is what a ratio cannot tell.
+Packs 10,000 photos, all of them in the page cache, into one file or folder that is safely on disk
+at the end (fsync). fastconv and GNU tar are timed as whole processes; the start of Python,
+measured as `fastconv --version`, is taken off fastconv's. `tar cf` is followed by `sync -d` of its
+file. Of the scripts that use other libraries (benchmarks/peers.py) imports are not counted either.
+All take their turn in each round; before each, its output is deleted and `sync` waits for the
+disk. GNU tar takes part twice: how far its two differ is what a ratio cannot tell.
 """
 
 from __future__ import annotations
@@ -44,6 +44,18 @@ __all__ = ["main", "measure"]
 
 MAIN, WORKERS = "peak of main process", "peak of workers"
 TAR = "GNU tar cf + sync -d"
+COLUMNS = (
+    "",
+    "s",
+    "min to max",
+    "x GNU tar",
+    "min to max",
+    "CPU s",
+    "MB/s",
+    "output MB",
+    "peak MB, main",
+    "peak MB, workers",
+)
 SLOW = "lmdb, one a put"
 """It takes twenty times as long as the others together."""
 
@@ -75,9 +87,10 @@ def contestants(photos: Path, work: Path) -> dict[str, tuple[Path, Callable[[Pat
         script = Path(__file__).with_name("peers.py")
         return lambda out: run([sys.executable, script, name, photos, out])
 
+    scripts = {name: (work / f"peer-{place}", peer(name)) for place, name in enumerate(PEERS)}
     found = {TAR: (work / "gnu.tar", tar), f"{TAR}, again": (work / "gnu-again.tar", tar)}
     found |= {f"fastconv, {name}": (work / f"pack.{end}", ours) for name, end in FORMATS.items()}
-    return found | {name: (work / f"peer-{number}", peer(name)) for number, name in enumerate(PEERS)}
+    return found | scripts
 
 
 def measure(photos: Path, work: Path, rounds: int, slow_rounds: int, command: str) -> Report:
@@ -128,8 +141,7 @@ def measure(photos: Path, work: Path, rounds: int, slow_rounds: int, command: st
     starts = [value for values in found["Python's start"].values() for value in values if value]
     table = Table(
         f"Packing {len(sources):,} files, {size / 1e6:.0f} MB",
-        ["", "s", "min to max", "x GNU tar", "min to max"]
-        + ["CPU s", "MB/s", "output MB", "peak MB, main", "peak MB, workers"],
+        COLUMNS,
         rows,
         [
             f"medians of {rounds} rounds; each ratio is to GNU tar in the same round",

@@ -53,7 +53,10 @@ def resident(files: Iterable[Path]) -> int:
     for path in files:
         if not path.stat().st_size:
             continue
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        with (
+            open(path, "rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        ):
             place = np.frombuffer(mapped, np.uint8)
             found = np.zeros(-(-len(mapped) // mmap.PAGESIZE), np.uint8)
             failed = mincore(place.ctypes.data, len(mapped), found.ctypes.data)

@@ -2,8 +2,9 @@
 
     peers.py NAME FOLDER OUT
 
-Prints the seconds from the first look at the folder until everything is safely on disk. Imports are not
-counted. The scripts are given what they lack: OUT is synced where their library does not do so.
+Prints the seconds from the first look at the folder until everything is safely on disk. Imports
+are not counted. The scripts are given what they lack: OUT is synced where their library does not
+do so.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MAP_SIZE = 1 << 40
 
 
 def images(folder: Path) -> list[tuple[str, int]]:
-    """Returns (path, label) of each image, in ImageFolder's order; there are only images in the folder."""
+    """Returns (path, label) of each image, in ImageFolder's order; there is nothing else."""
     found = []
     for label, name in enumerate(sorted(os.listdir(folder))):
         for place, _, names in sorted(os.walk(folder / name)):

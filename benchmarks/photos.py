@@ -10,8 +10,8 @@
         several levels deep, a caption in many languages (UTF-8) beside each in .txt, some with
         .dat, and thousands of .ogg sounds that are no images.
 
-Needs Debian or Ubuntu (apt-get and dpkg, as any user) and Pillow. Downloads 75 MB for the photos and
-160 MB for the stamps, once; they stay in --cache.
+Needs Debian or Ubuntu (apt-get and dpkg, as any user) and Pillow. Downloads 75 MB for the photos
+and 160 MB for the stamps, once; they stay in --cache.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def downloaded(package: str, folder: Path) -> Path:
             done = subprocess.run(download, cwd=folder, capture_output=True, encoding="utf-8")
         found = sorted(folder.glob(f"{package}_*.deb"))
         if done.returncode or not found:
-            lines = done.stderr.strip().splitlines()
+            why = (done.stderr.strip().splitlines() or ["apt-get gave nothing"])[-1]
             raise NoPackageError(
-                f"{package}: cannot be downloaded: {lines[-1] if lines else 'apt-get gave nothing'}: "
+                f"{package}: cannot be downloaded: {why}: "
                 "try `sudo apt-get update`; Debian 12 has it"
             )
     return found[-1]

@@ -14,7 +14,7 @@ from pathlib import Path
 __all__ = ["Finished", "run"]
 
 LOOK_EVERY = 0.05
-"""Seconds between looks at the memory: the kernel keeps each process's peak, so that only what a process
+"""Seconds between looks at the memory. The kernel keeps each process's peak, so that only what one
 grew by in the last moment of its life is missed."""
 
 
@@ -57,7 +57,7 @@ def run(*commands: Sequence[str | os.PathLike[str]]) -> Finished:
             output += out.read().decode()
             if process.returncode:
                 words = errors.read().decode(errors="replace").strip()
-                line = " ".join(map(os.fspath, command))
+                line = " ".join(str(word) for word in command)
                 raise RuntimeError(f"{line}: exit code {process.returncode}: {words}")
         cpu += usage.ru_utime + usage.ru_stime
         main = max(main, memory.main)
@@ -101,7 +101,7 @@ class Memory:
 
 
 def peak(pid: int) -> int:
-    """Returns the peak resident bytes of a process, 0 where it is gone or the system does not tell."""
+    """Returns the peak resident bytes of a process, 0 where it is gone or that is not told."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -54,7 +54,7 @@ class Corpus:
 
     Args:
         photos: A folder of images.
-        work: Where to put the rest. Packs are made anew each time, as fastconv may have changed since.
+        work: Where to put the rest. Packs are made anew, as fastconv may have changed since.
 
     Attributes:
         paths: The images' paths, in the order of all shapes.
@@ -68,7 +68,7 @@ class Corpus:
         self.packs = {title: work / f"read.{ending}" for title, ending in FORMATS.items()}
         for pack in self.packs.values():
             run([*FASTCONV, "pack", photos, pack, "--quiet", "--overwrite"])
-        stamp = digest("\n".join(map(str, zip(self.paths, self.sizes, strict=True))).encode("utf-8", "surrogateescape"))
+        stamp = digest(os.fsencode(f"{self.paths} {self.sizes}"))
         self.lmdb = peer(photos, work / f"read-{stamp:016x}-lmdb", "lmdb, one transaction")
         self.vlen = peer(photos, work / f"read-{stamp:016x}-vlen", "h5py, vlen")
         self.shards = peer(photos, work / f"read-{stamp:016x}-shards", "webdataset.ShardWriter")

@@ -1,13 +1,12 @@
 """Compares a pack with the folder of images that it was made from.
 
-Both sides are matched by hashes of their paths, so that ten million files need some hundred megabytes.
+Both sides are matched by hashes of their paths, so that ten million files need some hundred MB.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,29 +49,28 @@ def missing_from_pack(reader: Reader, source: str) -> list[BadFile]:
         sidecars=sidecars_of(meta),
         any_extension=has_other_names(table),
     )
-    there = path_hashes(listing.path_bytes, listing.path_offset)
-    packed = path_hashes(table.path_bytes, table.path_offset)
+    files = as_table(listing)
+    packed = path_hashes(table)
+    there = path_hashes(files)
     order = np.argsort(packed, kind="stable")
-    at = np.minimum(np.searchsorted(packed, there, sorter=order), len(packed) - 1)
-    row = order[at] if len(packed) else np.zeros(len(there), np.int64)
+    row = np.zeros(len(there), np.int64)
+    if len(packed):
+        at = np.minimum(np.searchsorted(packed, there, sorter=order), len(packed) - 1)
+        row = order[at]
     known = packed[row] == there if len(packed) else np.zeros(len(there), np.bool_)
+    paths = [files.path(number) for number in np.flatnonzero(~known).tolist()]
+    paths = [path for path in paths if is_image(os.path.join(source, path))]
+    for slot, name in enumerate(files.fields[1:], 1):
+        lacking = table.size[table.fields.index(name)][row] < 0 if len(packed) else ~known
+        extra = np.flatnonzero(known & lacking & (files.size[slot] >= 0))
+        paths += [files.names(number)[slot] for number in extra.tolist()]
     message = f"lies in {printable(source)}, but not in the pack"
-    missing = [
-        BadFile(name, "missing_part", message)
-        for name in paths_of(listing, np.flatnonzero(~known))
-        if is_image(os.path.join(source, name))
-    ]
-    for slot, name in enumerate(listing.fields[1:], 1):
-        lacking = table.size[table.fields.index(name)][row[known]] < 0
-        extra = np.flatnonzero(known)[lacking & (listing.size[slot][known] >= 0)]
-        sidecars = as_table(listing)
-        missing += [BadFile(sidecars.names(n)[slot], "missing_part", message) for n in extra.tolist()]
-    return missing
+    return [BadFile(path, "missing_part", message) for path in paths]
 
 
 def sidecars_of(meta: PackMeta) -> tuple[str, ...]:
     """Returns the fields that are files beside the images; other packs' fields may be none."""
-    found = []
+    found: list[str] = []
     for name in meta.fields[1:]:
         try:
             found += WalkOptions(sidecars=() if name in meta.generated else (name,)).sidecars
@@ -87,21 +85,16 @@ def has_other_names(table: SampleTable) -> bool:
     return any(
         not kind_code_of_name(path.rpartition("/")[2])
         for start in blocks
-        for path in table.paths(start, start + BLOCK)
+        for path in table.paths(start, min(start + BLOCK, len(table)))
     )
 
 
-def path_hashes(
-    data: npt.NDArray[np.uint8], ends: npt.NDArray[np.uint64]
-) -> npt.NDArray[np.uint64]:
-    """Returns the hash of each path of an arena, uint64 (n,)."""
-    out = np.empty(ends.shape[0] - 1, np.uint64)
-    for start in range(0, out.shape[0], BLOCK):
-        places = ends[start : start + BLOCK + 1].tolist()
-        block = data[places[0] : places[-1]].tobytes()
-        pairs = zip(places, places[1:], strict=False)
-        entries = (block[a - places[0] : b - places[0]].partition(b"\0")[0] for a, b in pairs)
-        out[start : start + BLOCK] = [xxhash.xxh3_64_intdigest(entry) for entry in entries]
+def path_hashes(table: SampleTable) -> npt.NDArray[np.uint64]:
+    """Returns the hash of the path of each row, uint64 (N,)."""
+    out = np.empty(len(table), np.uint64)
+    for start in range(0, len(table), BLOCK):
+        paths = table.paths(start, min(start + BLOCK, len(table)))
+        out[start : start + BLOCK] = [xxhash.xxh3_64_intdigest(os.fsencode(path)) for path in paths]
     return out
 
 
@@ -113,13 +106,6 @@ def as_table(listing: Listing) -> SampleTable:
         path_bytes=listing.path_bytes, path_offset=listing.path_offset,
         shard_row=np.array([0, len(listing)], np.int64), offset=(), size=listing.size,
     )  # fmt: skip
-
-
-def paths_of(listing: Listing, rows: npt.NDArray[np.int64]) -> Iterator[str]:
-    """Yields the paths of some rows of a listing."""
-    table = as_table(listing)
-    for row in rows.tolist():
-        yield table.path(row)
 
 
 def is_image(path: str) -> bool:

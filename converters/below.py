@@ -1,7 +1,7 @@
 """Writes files below a folder, where no name and no link can lead out of it.
 
-Every folder on the way is opened by its own name alone, relative to the one that it lies in, and links
-are not followed. So it does not matter what else happens in the file system meanwhile.
+Every folder on the way is opened by its own name alone, relative to the one that it lies in, and
+links are not followed. So it does not matter what else happens in the file system meanwhile.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class FolderWriter:
 
     Args:
         folder: Is there; nobody else writes into it.
-        beside: A folder that the files will be moved into later, where something may be already: what
-            could not be moved there is refused at once.
+        beside: A folder that the files will be moved into later, where something may be already:
+            what could not be moved there is refused at once.
     """
 
     def __init__(self, folder: str, beside: str | None = None) -> None:
@@ -100,7 +100,8 @@ class FolderWriter:
             if has_bytes(path.rpartition("/")[2], self._here, data):
                 return False
             raise RefusedError(
-                "duplicate_key", "another file of the pack has this path, and other bytes: not written"
+                "duplicate_key",
+                "another file of the pack has this path, and other bytes: not written",
             ) from None
         try:
             while data.nbytes:
@@ -127,7 +128,9 @@ class FolderWriter:
         except OSError as error:
             if error.errno in NO_SUCH_NAME:
                 words = os.strerror(error.errno or 0)
-                raise RefusedError("unsafe_path", f"the file system takes no such name ({words})") from error
+                raise RefusedError(
+                    "unsafe_path", f"the file system takes no such name ({words})"
+                ) from error
             raise
 
     def _enter(self, folders: list[str]) -> None:
@@ -155,7 +158,9 @@ class FolderWriter:
         except OSError as error:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
-            message = f"{printable(path)} is a file of the pack, so no folder can be there: not written"
+            message = (
+                f"{printable(path)} is a file of the pack, so no folder can be there: not written"
+            )
             raise RefusedError("duplicate_key", message) from error
         os.close(self._here)
         self._here = fd
@@ -172,8 +177,8 @@ class FolderWriter:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
             if stat.S_ISLNK(os.stat(name, dir_fd=last, follow_symlinks=False).st_mode):
-                message = f"{printable(path)} is a link that is there already, and is not followed: not written"
-                raise RefusedError("unsafe_path", message) from error
+                message = f"{printable(path)} is there already, a link that is not followed"
+                raise RefusedError("unsafe_path", f"{message}: not written") from error
             message = f"{printable(path)} is there already, and is no folder: not written"
             raise RefusedError("not_a_regular_file", message) from error
         finally:
@@ -205,8 +210,10 @@ def has_bytes(name: str, folder: int, data: memoryview) -> bool:
 
 
 def move_tree(source: str, target: str) -> None:
-    """Moves all that is in one folder into another on the same file system, file by file where both have
-    the same folders; a file that is there already is replaced.
+    """Moves all that is in one folder into another one on the same file system.
+
+    Where both have the same folder its contents are moved; a file that is there already is
+    replaced.
 
     Links in the target are not followed: the link itself is replaced, or stands in the way.
 

@@ -1,14 +1,14 @@
 """What a pack would be if it were made again: for `verify` to compare with what lies there.
 
-A pack's bytes follow from its sample table, so nothing but the table is needed to say what stands between
-the samples. `Writer.lay_out` gives the places again, `Writer.frame` the frames (in the worker processes,
-part by part), and `Writer.finish` the rest, written to a scratch file full of holes.
+A pack's bytes follow from its sample table, so nothing but the table is needed to say what stands
+between the samples. `Writer.lay_out` gives the places again, `Writer.frame` the frames (in the
+worker processes, part by part), and `Writer.finish` the rest, written to a scratch file full of
+holes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 REACH = 1024
-"""Rows further apart than this have no bytes between each other's. An LMDB page holds at most 340."""
+"""Rows further apart have no bytes between each other's. An LMDB page holds at most 340 entries."""
 
 Rows = npt.NDArray[np.int64]
 
@@ -51,7 +51,9 @@ def writer_of(meta: PackMeta) -> Writer:
     try:
         return kind(kind.Options(**meta.settings))
     except TypeError as error:
-        raise CorruptPackError(f"made with settings that this fastconv does not know: {error}") from error
+        raise CorruptPackError(
+            f"made with settings that this fastconv does not know: {error}"
+        ) from error
 
 
 def has_frames(writer: Writer) -> bool:
@@ -99,16 +101,18 @@ class ShardStructure:
     layout: Layout
     size: int
     scratch: str
-    patches: Mapping[str, Array]
+    patches: dict[str, Array]
 
     def boundaries(self, cuts: list[Cut]) -> list[tuple[int, int]]:
-        """Returns the range of the file's bytes that goes with each part; together they are all of it."""
+        """Returns the range of the file that goes with each part; together they are all of it."""
         places = [0]
         for cut in cuts[1:]:
             row = cut.start - self.first
             there = [
                 int(offset[row]) + base
-                for offset, base, size in zip(self.layout.offset, self.layout.base, self.table.size, strict=True)
+                for offset, base, size in zip(
+                    self.layout.offset, self.layout.base, self.table.size, strict=True
+                )
                 if size[row] >= 0
             ]
             places.append(max([places[-1], *([min(there)] if there else [])]))
@@ -143,10 +147,14 @@ def columns_of(table: SampleTable, start: int, stop: int) -> dict[str, Array]:
     return arrays
 
 
-def moved_fields(layout: Layout, table: SampleTable) -> int:
-    """Returns how many fields of a table are elsewhere than a layout says."""
-    pairs = zip(layout.offset, table.offset, strict=True)
-    return sum(int((new != old).sum()) for new, old in pairs)
+def moved_fields(layout: Layout, table: SampleTable) -> tuple[int, int]:
+    """Returns how many fields of a table are elsewhere than a layout says: with bytes, and without."""
+    full = empty = 0
+    for new, old, size in zip(layout.offset, table.offset, table.size, strict=True):
+        moved = new != old
+        full += int((moved & (size > 0)).sum())
+        empty += int((moved & (size <= 0)).sum())
+    return full, empty
 
 
 def laid_out(writer: Writer, meta: PackMeta, table: SampleTable, scratch: str) -> Layout:
@@ -208,17 +216,24 @@ def shard_structure(
 
 def other_bytes(table: SampleTable, size: int) -> list[tuple[int, int]]:
     """Returns the ranges of a file of a size that belong to none of the fields of a table."""
-    starts = np.concatenate([o.astype(np.int64) + b for o, b in zip(table.offset, table.base, strict=True)])
+    starts = np.concatenate(
+        [o.astype(np.int64) + b for o, b in zip(table.offset, table.base, strict=True)]
+    )
     sizes = np.concatenate(table.size)
     starts, stops = starts[sizes > 0], (starts + sizes)[sizes > 0]
     order = np.argsort(starts)
-    starts, stops = np.append(starts[order], size), np.maximum.accumulate(np.append(0, stops[order]))
+    starts, stops = (
+        np.append(starts[order], size),
+        np.maximum.accumulate(np.append(0, stops[order])),
+    )
     free = starts > stops
     return [*zip(stops[free].tolist(), starts[free].tolist(), strict=True)]
 
 
-def first_frame(writer: Writer, layout: Layout, table: SampleTable, first: int, samples: int) -> Frame:
-    """Returns the frame of a data file's first row: the only one that `Writer.finish` may change."""
+def first_frame(
+    writer: Writer, layout: Layout, table: SampleTable, first: int, samples: int
+) -> Frame:
+    """Returns the frame of a file's first row: the only one that `Writer.finish` may change."""
     row = rows_of(table, 0, 1)
     part = Part(
         first_row=first,
@@ -227,7 +242,9 @@ def first_frame(writer: Writer, layout: Layout, table: SampleTable, first: int, 
         label=row.label,
         kind=row.kind,
         size=row.size,
-        place=tuple(o[:1].astype(np.int64) + b for o, b in zip(layout.offset, layout.base, strict=True)),
+        place=tuple(
+            o[:1].astype(np.int64) + b for o, b in zip(layout.offset, layout.base, strict=True)
+        ),
         own=writer.part(layout, 0, 1),
     )
     return writer.frame(part, np.arange(1))

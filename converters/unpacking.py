@@ -1,7 +1,8 @@
 """Unpacks a pack: every packed file comes back under its path, byte for byte.
 
-All is written into a folder of its own first and moved to its place in the end, so a run that fails or is
-interrupted leaves nothing. Files are not forced to the disk one by one: the pack is still there.
+All is written into a folder of its own first and moved to its place in the end, so a run that fails
+or is interrupted leaves nothing. Files are not forced to the disk one by one: the pack is still
+there.
 """
 
 from __future__ import annotations
@@ -115,15 +116,16 @@ def unpack(
 ) -> UnpackReport:
     """Writes every packed file under its path below a folder, and returns what was done.
 
-    A file whose path would lead out of the folder is not written, nor one whose bytes are not those that
-    were packed. Where columns of a file of labels were packed, they and the labels are written to
-    `metadata.jsonl`, from which `pack --labels` takes them again.
+    A file whose path would lead out of the folder is not written, nor one whose bytes are not those
+    that were packed. Where columns of a file of labels were packed, they and the labels are written
+    to `metadata.jsonl`, from which `pack --labels` takes them again.
 
     Args:
         pack: A pack of any format.
         folder: Is made, or is empty.
         format: Name of the pack's format; by default its contents tell it.
-        overwrite: The folder may have something in it: files of the same paths are replaced, others stay.
+        overwrite: The folder may have something in it: files of the same paths are replaced, others
+            stay.
         progress: Called now and then, in this thread.
         notice: Called with each line that a user should see at once.
 
@@ -256,12 +258,15 @@ class Unpacking:
         try:
             data = self.reader.read(row, slot)
         except CorruptPackError as error:
-            return self.refuse(name, "bad_record", str(error))
+            self.refuse(name, "bad_record", str(error))
+            return None
         checksum = self.reader.table.checksum
-        if data is not None and checksum:
-            if xxhash.xxh3_64_intdigest(data) != checksum[slot].item(row):
-                words = f"{self.reader.where(row)}: the checksum differs, the bytes are damaged"
-                return self.refuse(name, "corrupt", f"{words}: not written")
+        if data is None or not checksum:
+            return data
+        if xxhash.xxh3_64_intdigest(data) != checksum[slot].item(row):
+            words = "the checksum differs, the bytes are damaged: not written"
+            self.refuse(name, "corrupt", f"{self.where(row)}: {words}")
+            return None
         return data
 
     def write_file(self, name: str, data: memoryview) -> bool:
@@ -277,6 +282,10 @@ class Unpacking:
             return False
         return True
 
+    def where(self, row: int) -> str:
+        """Returns where a sample is, for messages that begin with its path."""
+        return f"{printable(self.reader.path)}: sample {row}, key {printable(self.reader.key(row))}"
+
     def refuse(self, name: str, reason: Reason, message: str) -> None:
         """Takes note of a file that is not written."""
         self.bad.append(BadFile(name, reason, message))
@@ -288,7 +297,7 @@ class Unpacking:
         return open(fd, "w", encoding="ascii")
 
     def label_line(self, row: int) -> str:
-        """Returns a sample's line in the file of labels: file_name, label, and the columns that were packed."""
+        """Returns a sample's line in the file of labels: file_name, label, packed columns."""
         table, meta = self.reader.table, self.reader.meta
         label: int | str = table.label.item(row)
         if self.named:
@@ -300,6 +309,6 @@ class Unpacking:
                 columns = json.loads(bytes(data)) if data is not None else {}
                 line = {**columns, **line}
             except (ValueError, TypeError):
-                words = f"{self.reader.where(row)}: the field {meta.fields[slot]} is no JSON object"
-                self.refuse(LABELS_FILE, "bad_record", f"{words}: left out")
+                words = f"the field {meta.fields[slot]} is no JSON object: left out"
+                self.refuse(LABELS_FILE, "bad_record", f"{self.where(row)}: {words}")
         return json.dumps(line) + "\n"

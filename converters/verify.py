@@ -1,9 +1,10 @@
 """Checks one part of a pack: the bytes of its samples, and every byte between them.
 
-Run by worker processes. A part's range of the file is read once, window by window. Beside each window
-stands what fastconv would have written there: the frames of the rows, as the format's `Writer` makes them,
-zeros elsewhere, and what `Writer.finish` leaves, from a scratch file. The samples' own bytes are compared
-by their checksums. The file is read, not mapped: a disk that fails gives an error then, not a signal.
+Run by worker processes. A part's range of the file is read once, window by window. Beside each
+window stands what fastconv would have written there: the frames of the rows, as the format's
+`Writer` makes them, zeros elsewhere, and what `Writer.finish` leaves, from a scratch file. The
+samples' own bytes are compared by their checksums. The file is read, not mapped: a failing disk
+gives an error then, not a signal.
 """
 
 from __future__ import annotations
@@ -42,16 +43,17 @@ def verify_part(task: Mapping[str, Any], arrays: Mapping[str, Array]) -> Answer:
     """Checks a part; returns what was found.
 
     Args:
-        task: `file` (the data file), `scratch` (a file with what is neither a frame nor a field; None: only
-            the fields are checked), `range` (the bytes of the file that are the part's), `writer` and
-            `options`, `rows` (the range of its rows whose fields are checked, the others only belong
-            around them), `decode`, `max_pixels`, `keep` (the checksums are wanted), `first_row`,
-            `fields`, `samples`. With `root` (a folder) it is the files of that folder that are compared.
+        task: `file` (the data file), `scratch` (a file with what is neither a frame nor a field;
+            None: only the fields are checked), `range` (the bytes of the file that are the part's),
+            `writer` and `options`, `rows` (the range of its rows whose fields are checked, the
+            others only belong around them), `decode`, `max_pixels`, `keep` (the checksums are
+            wanted), `first_row`, `fields`, `samples`. With `root` (a folder) it is the files of
+            that folder that are compared.
         arrays: The columns of the rows; `patch/...`, frames that `Writer.finish` has changed.
 
     Returns:
-        `bad`: (row, slot, reason, message) of fields; `places`: (start, stop, whether it could be read)
-        of other bytes. The arrays are checksums, where they are wanted.
+        `bad`: (row, slot, reason, message) of fields; `places`: (start, stop, whether it could be
+        read) of other bytes. The arrays are checksums, where they are wanted.
     """
     part = read_part(arrays, task)
     if "root" in task:
@@ -150,8 +152,9 @@ class Fields(NamedTuple):
 
 
 def windows(fields: Fields, limits: Sequence[int], *, whole: bool) -> Iterator[tuple[int, int]]:
-    """Yields ranges of a file, ended before fields that would not be whole in them; fields larger than a
-    window are left out.
+    """Yields ranges of a file, ended before fields that would not be whole in them.
+
+    Fields larger than a window are left out.
 
     Args:
         fields: What is to be seen.
@@ -200,8 +203,8 @@ class Pieces(NamedTuple):
         """Returns pieces that lie in `data` one after the other, each up to its `end`."""
         begin = np.concatenate([np.zeros(1, np.int64), end])[:-1]
         order = np.argsort(place, kind="stable")
-        columns = (place, place + end - begin, begin)
-        return cls(*(column[order].tolist() for column in columns), data)
+        start, stop, begin = (c[order].tolist() for c in (place, place + end - begin, begin))
+        return cls(start, stop, begin, data)
 
 
 def frames(task: Mapping[str, Any], part: Part) -> Pieces:
@@ -213,7 +216,7 @@ def frames(task: Mapping[str, Any], part: Part) -> Pieces:
 
 def patches(arrays: Mapping[str, Array]) -> Pieces:
     """Returns the frames that finishing has changed."""
-    data = memoryview(np.ascontiguousarray(arrays["patch/data"]).view(np.uint8))
+    data = memoryview(arrays["patch/data"].tobytes())
     return Pieces.of(arrays["patch/place"], arrays["patch/end"], data)
 
 
@@ -250,7 +253,13 @@ class Expected:
 
 
 def differing(place: int, actual: bytes, expected: bytearray) -> list[tuple[int, int]]:
-    """Returns where bytes at a place of a file are not those expected (which may be more): (start, stop)."""
+    """Returns where bytes of a file are not as expected: (start, stop) of each difference.
+
+    Args:
+        place: Where they are in the file.
+        actual: They.
+        expected: As many, or more.
+    """
     if expected.startswith(actual):  # compares the bytes without copying them
         return []
     other = np.frombuffer(expected, np.uint8, len(actual)) != np.frombuffer(actual, np.uint8)

@@ -1,9 +1,12 @@
 """Verifies a pack: every checksum, and every byte that is no sample.
 
 What stands between the samples follows from the sample table, so it is made again and compared
-(`fastconv.converters.structure`); the table itself is compared by the pack's id, a hash over it. What is
-covered less: what HDF5's library writes of its own may differ from one version to the next, so a difference
-there gives a warning, and with `layout=vlen` it is not compared; in packs of others there are no checksums.
+(`fastconv.converters.structure`); the table itself is compared by the pack's id, a hash over it.
+
+Less is covered of what a library writes: HDF5's own structures may differ from one version of it to
+the next, so a difference in them gives a warning only, and with `layout=vlen` they are not
+compared. In packs that are not fastconv's, or have lost their table, there are no checksums: only
+places are looked at, and pixels when that is asked for.
 """
 
 from __future__ import annotations
@@ -12,17 +15,17 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from fastconv.converters.against import Compared, missing_from_pack
 from fastconv.converters.check import MAX_PIXELS
 from fastconv.converters.engines.local import LocalEngine, Task
-from fastconv.converters.packing import checked_workers, index_block, source_folder, translated_errors
+from fastconv.converters.findings import BadPlace, VerifyFailedError, VerifyReport, bytes_differ
+from fastconv.converters.packing import checked_workers, index_block, source_folder
 from fastconv.converters.plan import Cut, cut_parts, pack_id
 from fastconv.converters.report import Progress, ProgressCallback
 from fastconv.converters.structure import (
@@ -37,103 +40,25 @@ from fastconv.converters.structure import (
     writer_of,
 )
 from fastconv.converters.verify import WINDOW, DataFile, FieldCheck, differing
-from fastconv.converters.writer import Layout, Writer
+from fastconv.converters.writer import Layout, Rows, Writer
 from fastconv.loaders.arrays import Array
-from fastconv.loaders.errors import CorruptPackError, FastconvError, SampleError, UsageError, printable
+from fastconv.loaders.errors import (
+    CorruptPackError,
+    FastconvError,
+    PackError,
+    SampleError,
+    UsageError,
+    printable,
+)
 from fastconv.loaders.index import index_path
 from fastconv.loaders.open import open_pack
 from fastconv.loaders.reader import MappedReader, Reader
 from fastconv.loaders.sample import BadFile, Reason
 
-__all__ = ["BadPlace", "VerifyFailedError", "VerifyReport", "verify"]
+__all__ = ["VerifyFailedError", "VerifyReport", "verify"]
 
 BATCH = 64
 """Rows that are read at once from what is not mapped."""
-
-
-class BadPlace(BadFile):
-    """Something wrong in a pack that belongs to no sample; its `path` says where."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the entry of the `bad` list in `--json` results."""
-        return {"where": self.path, "reason": self.reason, "message": self.message}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyReport:
-    """What verifying found.
-
-    Attributes:
-        pack: The pack's path.
-        format: Name of its format.
-        id: The pack's id; "" where it was not made by fastconv, or has lost its sample table.
-        samples: How many it has.
-        bytes: Of all their fields together.
-        classes: Names of the classes.
-        fields: Names of the fields, the image first.
-        checksums: Whether the samples were compared with their checksums.
-        structure: Whether all other bytes were compared with what fastconv writes.
-        pixels: Whether all images were decoded.
-        source: The folder that it was compared with; None: with none.
-        bad: What is damaged, missing or different.
-        warnings: What could not be checked, and what is probably not as it was meant.
-        notices: What to know besides.
-        seconds: The run took.
-    """
-
-    pack: str
-    format: str
-    id: str
-    samples: int
-    bytes: int
-    classes: tuple[str, ...]
-    fields: tuple[str, ...]
-    checksums: bool
-    structure: bool
-    pixels: bool
-    source: str | None
-    bad: list[BadFile] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-
-    @property
-    def status(self) -> Literal["done", "partial", "failed"]:
-        """Whether all is well, something is bad, or there is no whole sample."""
-        if self.bad and not self.samples:
-            return "failed"
-        return "partial" if self.bad else "done"
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the object that `--json` prints."""
-        return {
-            "status": self.status,
-            "pack": self.pack,
-            "format": self.format,
-            "id": self.id,
-            "samples": self.samples,
-            "bytes": self.bytes,
-            "classes": list(self.classes),
-            "fields": list(self.fields),
-            "checked": {
-                "checksums": self.checksums,
-                "structure": self.structure,
-                "pixels": self.pixels,
-                "source": self.source,
-            },
-            "bad": [bad.to_json() for bad in self.bad],
-            "warnings": self.warnings,
-            "notices": self.notices,
-            "seconds": round(self.seconds, 3),
-        }
-
-
-class VerifyFailedError(FastconvError):
-    """The pack has no whole sample; `report` tells what was found."""
-
-    def __init__(self, message: str, report: VerifyReport | None = None) -> None:
-        super().__init__(message)
-        self.report = report
 
 
 def verify(
@@ -153,8 +78,8 @@ def verify(
         format: Name of its format; by default its contents tell it.
         decode: Every picture is decoded, too.
         max_pixels: Larger pictures are bad, when they are decoded.
-        against: The folder that was packed: files that it has and the pack lacks, and files that it lacks
-            or has with other bytes, are bad.
+        against: The folder that was packed: files that it has and the pack lacks, and files that it
+            lacks or has with other bytes, are bad.
         workers: Number of processes, by default one a core.
         progress: Called now and then, in this thread.
 
@@ -167,8 +92,10 @@ def verify(
     workers = checked_workers(workers, "decode" if decode else "fast")
     source = None if against is None else source_folder(against)
     reader = open_pack(pack, format)
-    with translated_errors(reader.path), LocalEngine(workers) as engine:
-        run = Verification(reader, engine, decode, max_pixels, progress, rounds=1 if source is None else 2)
+    with one_line_errors(reader.path), LocalEngine(workers) as engine:
+        run = Verification(
+            reader, engine, decode, max_pixels, progress, rounds=1 if source is None else 2
+        )
         run.check_table()
         run.check_samples(keep=source is not None)
         if source is not None:
@@ -182,6 +109,22 @@ def verify(
             report,
         )
     return report
+
+
+@contextmanager
+def one_line_errors(pack: str) -> Iterator[None]:
+    """Turns errors of the system into ours, with the name of the file.
+
+    Raises:
+        PackError: The system refused something.
+    """
+    try:
+        yield
+    except FastconvError:
+        raise
+    except OSError as error:
+        name = error.filename if isinstance(error.filename, str | bytes) else pack
+        raise PackError(f"{printable(os.fsdecode(name))}: {error.strerror or error}") from error
 
 
 class Verification:
@@ -255,11 +198,17 @@ class Verification:
         found = pack_id(meta, reader.table)
         if found != meta.id:
             self.sound = False
-            self.place("the sample table", f"the hash over it is {found}, not the pack's id {meta.id}")
+            self.place(
+                "the sample table", f"the hash over it is {found}, not the pack's id {meta.id}"
+            )
         if not shards_fit(reader):
-            raise CorruptPackError(f"{printable(reader.path)}: the shards of its sample table are damaged")
+            raise CorruptPackError(
+                f"{printable(reader.path)}: the shards of its sample table are damaged"
+            )
         if writer is None:
-            self.warnings.append("this format is not written here: only the samples' bytes are compared")
+            self.warnings.append(
+                "this format is not written here: only the samples' bytes are compared"
+            )
             return
         if not writer.table_inside and self.sound:
             self.check_index(index)
@@ -267,7 +216,7 @@ class Verification:
             self.writer = writer
 
     def check_index(self, path: str) -> None:
-        """Compares the header of a table that lies beside its data; the columns are compared by the id."""
+        """Compares the header of a table that lies beside its data; the id covers its columns."""
         blocks = index_block(self.reader.table, self.reader.meta)
         header = bytes(blocks[0])
         with open(path, "rb") as file:
@@ -293,7 +242,9 @@ class Verification:
         with ExitStack() as stack:
             scratch = None
             if self.writer is not None:
-                scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="fastconv-verify-"))
+                scratch = stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="fastconv-verify-")
+                )
             cuts: list[Cut] = []
             found: dict[int, list[BadFile]] = {}
             for answer in self.engine.run(self.tasks(reader, cuts, scratch, keep)):
@@ -344,27 +295,37 @@ class Verification:
     def structure(
         self, reader: MappedReader, shard: int, cuts: Sequence[Cut], scratch: str
     ) -> ShardStructure | None:
-        """Returns what a data file should be; None where it is so different that parts cannot be compared."""
+        """Returns what a data file should be; None where its parts cannot be compared."""
         assert self.writer is not None
         writer, file, first = self.writer, reader.files[shard], cuts[0].start
         table = reader.table
         if len(reader.files) > 1:
             table = rows_of(table, first, cuts[-1].stop)
-        layout = laid_out(writer, reader.meta, table, scratch)
-        moved = moved_fields(layout, table)
-        if moved:
-            if has_frames(writer):
-                self.place(os.path.basename(file), f"{moved} fields are not where fastconv puts them")
-            else:  # its library has put them somewhere
+        try:
+            layout = laid_out(writer, reader.meta, table, scratch)
+            full, empty = moved_fields(layout, table)
+            if full and not has_frames(writer):  # its library has put them somewhere
                 self.compared = False
-            return None
-        structure = shard_structure(writer, reader.meta, table, layout, first, scratch)
+                return None
+            if moved := full + empty:
+                self.place(
+                    os.path.basename(file), f"{moved} fields are not where fastconv puts them"
+                )
+                return None
+            structure = shard_structure(writer, reader.meta, table, layout, first, scratch)
+        except OSError as error:
+            words = error.strerror or str(error)
+            raise PackError(
+                f"{printable(scratch)}: {words}: verify needs space for scratch files: set TMPDIR"
+            ) from error
         size = os.path.getsize(file)
         if not has_frames(writer):
             self.check_library(file, structure, size)
             return None
         if size != structure.size:
-            self.place(os.path.basename(file), f"has {size} bytes where fastconv writes {structure.size}")
+            self.place(
+                os.path.basename(file), f"has {size} bytes where fastconv writes {structure.size}"
+            )
         return structure if size >= structure.size else None
 
     def check_library(self, file: str, structure: ShardStructure, size: int) -> None:
@@ -378,23 +339,27 @@ class Verification:
                     found += len(differing(place, actual.read(place, end), should))
         if found or size != structure.size:
             self.warnings.append(
-                f"{printable(file)}: not what the {structure.writer.title} library installed here writes, in "
-                f"{found or 1} places outside the samples and their table: damaged, or made with another version"
+                f"{printable(file)}: the {structure.writer.title} library that is installed here "
+                f"writes other bytes in {found or 1} places between the samples: damaged, or made "
+                "by another version"
             )
 
-    def fields_task(self, reader: MappedReader, cut: Cut) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Returns what a worker must know to check the fields of a part, without what lies around them."""
+    def fields_task(
+        self, reader: MappedReader, cut: Cut
+    ) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Returns what a worker must know to check the fields of a part alone."""
         arrays = columns_of(reader.table, cut.start, cut.stop)
         limit = reader.meta.shards[cut.shard].size
         for slot, name in enumerate(reader.table.fields):
-            size, place = arrays[f"size/{name}"], arrays[f"place/{name}"]
+            size: Rows = arrays[f"size/{name}"].astype(np.int64)
+            place: Rows = arrays[f"place/{name}"].astype(np.int64)
             outside = (size >= 0) & ((place < 0) | (size > limit - place))
             if outside.any():
                 arrays[f"size/{name}"] = np.where(outside, -1, size)
                 for row in (np.flatnonzero(outside) + cut.start).tolist():
                     message = f"its place is outside {printable(reader.files[cut.shard])}"
                     self.bad.append(self.field(row, slot, "bad_record", message))
-        content = {
+        content: dict[str, Any] = {
             "scratch": None,
             "range": (0, 0),
             "writer": None,
@@ -420,7 +385,8 @@ class Verification:
                         if data is not None:
                             check(row, slot, data)
                     except SampleError as error:
-                        check.bad.append((row, slot, error.reason or "unreadable", str(error)))  # type: ignore[arg-type]
+                        reason: Reason = error.reason or "unreadable"  # type: ignore[assignment]
+                        check.bad.append((row, slot, reason, str(error)))
             self.went_on(cut)
         self.bad += [self.field(*entry) for entry in check.bad]
 
@@ -428,7 +394,9 @@ class Verification:
         """Compares the pack with the folder that was packed."""
         reader = self.reader
         if not self.sound:
-            self.warnings.append(f"not compared with {printable(source)}: the sample table is damaged")
+            self.warnings.append(
+                f"not compared with {printable(source)}: the sample table is damaged"
+            )
             return
         self.bad += missing_from_pack(reader, source)
         compared = Compared(reader.table, reader.meta, self.checksum, source)
@@ -446,7 +414,10 @@ class Verification:
         more = sum(int(np.maximum(size, 0).sum()) for size in sizes)
         done = self.done
         self.done = Progress(
-            done.samples + cut.stop - cut.start, done.samples_total, done.bytes + more, done.bytes_total
+            done.samples + cut.stop - cut.start,
+            done.samples_total,
+            done.bytes + more,
+            done.bytes_total,
         )
         if self.progress is not None:
             self.progress(self.done)
@@ -462,8 +433,9 @@ class Verification:
             path = reader.table.names(row)[slot] if slot else reader.table.path(row)
         except IndexError:
             path = reader.table.path(row)
+        where = f"{printable(reader.path)}: sample {row}, key {printable(reader.key(row))}"
         beside = f", field {reader.meta.fields[slot]}" if slot else ""
-        return BadFile(path, reason, f"{reader.where(row)}{beside}: {message}")
+        return BadFile(path, reason, f"{where}{beside}: {message}")
 
 
 def known_writer(reader: Reader) -> Writer | None:
@@ -479,16 +451,3 @@ def shards_fit(reader: Reader) -> bool:
     rows = reader.table.shard_row
     in_order = bool((np.diff(rows) >= 0).all()) and int(rows[0]) == 0
     return in_order and rows.shape[0] == len(reader.meta.shards) + 1
-
-
-def bytes_differ(file: str, start: int, stop: int, readable: bool) -> BadPlace:
-    """Returns what is said of bytes that belong to no sample."""
-    where = f"{os.path.basename(file)} offset {start}"
-    if not readable:
-        message = f"{printable(file)}: cannot be read from {start} to {stop}: the disk answers with an error"
-        return BadPlace(where, "unreadable", message)
-    message = (
-        f"{printable(file)}: bytes {start} to {stop - 1} are not what fastconv writes there "
-        "(names, page heads, padding): copy the pack again"
-    )
-    return BadPlace(where, "bad_record", message)

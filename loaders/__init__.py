@@ -1,8 +1,9 @@
 """Reads packs and folders of images in training code.
 
-    from fastconv.loaders import open_dataset
+    from fastconv.loaders import RandomResizedCrop, open_dataset
 
     train = open_dataset("train.lmdb", transform=transform)  # (image, label), as ImageFolder gives
+    train = open_dataset("train.lmdb", decode=RandomResizedCrop(224, flip=0.5))  # much faster
 
 Every format has its own Dataset too, named by its reader: `LMDBDataset`, `WebDatasetDataset`,
 `HDF5Dataset`, `ImageFolderDataset` and those of plug-ins. Importing this package is quick: PyTorch
@@ -25,7 +26,9 @@ from fastconv.loaders.errors import (
 )
 
 __all__ = [
+    "CenterCrop",
     "CorruptPackError",
+    "FastLoader",
     "FastconvError",
     "HDF5Dataset",
     "ImageFolderDataset",
@@ -35,15 +38,27 @@ __all__ = [
     "PackChangedError",
     "PackDataset",
     "PackError",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "Resize",
     "SampleError",
     "UsageError",
     "WebDatasetDataset",
+    "collate",
+    "make_loader",
     "open_dataset",
     "open_pack",
 ]
 
 if TYPE_CHECKING:
     from fastconv.loaders.datasets import PackDataset, open_dataset
+    from fastconv.loaders.decoders import (
+        CenterCrop,
+        RandomHorizontalFlip,
+        RandomResizedCrop,
+        Resize,
+    )
+    from fastconv.loaders.loader import FastLoader, collate, make_loader
     from fastconv.loaders.open import open_pack
 
     # What the registry gives at run time, for tools that read the source.
@@ -56,7 +71,18 @@ if TYPE_CHECKING:
     class WebDatasetDataset(PackDataset): ...
 
 else:
-    _MODULES = {"PackDataset": "datasets", "open_dataset": "datasets", "open_pack": "open"}
+    _MODULES = {
+        "CenterCrop": "decoders",
+        "FastLoader": "loader",
+        "PackDataset": "datasets",
+        "RandomHorizontalFlip": "decoders",
+        "RandomResizedCrop": "decoders",
+        "Resize": "decoders",
+        "collate": "loader",
+        "make_loader": "loader",
+        "open_dataset": "datasets",
+        "open_pack": "open",
+    }
 
     def __getattr__(name: str) -> object:
         from importlib import import_module

@@ -9,15 +9,19 @@ from __future__ import annotations
 import logging
 import operator
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Literal, NoReturn, SupportsIndex, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch.utils.data import Dataset
 
-from fastconv.loaders.decode import Mode, decode_pil, to_text
+from fastconv.loaders.decode import Mode, decode_numpy, decode_pil, decode_with, to_text
+from fastconv.loaders.decoders import Decoder, is_decoder
+from fastconv.loaders.draws import draws
 from fastconv.loaders.errors import (
     FastconvError,
     MissingDependencyError,
@@ -35,15 +39,16 @@ from fastconv.loaders.table import SampleTable
 
 __all__ = ["Decode", "OnError", "PackDataset", "dataset_class", "dataset_named", "open_dataset"]
 
-Decode = Literal["pil"] | None
+Decode = Literal["pil", "tensor", "numpy"] | Decoder | None
 OnError = Literal["raise", "skip"]
 Transform = Callable[[Any], Any]
 
-_DECODES = ("pil", None)
+_DECODES = ("pil", "tensor", "numpy", None)
 _BLOCK = 4096
 """Rows whose paths are made at once while somebody goes through `samples`."""
 
 _log = logging.getLogger(__name__)
+_counting = threading.Lock()
 
 
 class PackDataset(Dataset[Any]):
@@ -58,8 +63,11 @@ class PackDataset(Dataset[Any]):
         path: A pack, or a folder of images.
         transform: What to do to the image.
         target_transform: What to do to the label.
-        decode: "pil" gives images as `PIL.Image.Image` and text as str; None gives every field as
-            the bytes that are stored.
+        decode: "pil" gives images as `PIL.Image.Image`, "tensor" as `torch.Tensor`, uint8
+            (3, rows, columns), "numpy" as arrays, uint8 (rows, columns, 3), and each gives text as
+            str. A decoder, such as `RandomResizedCrop(224)`, gives that part of the image as a
+            uint8 tensor; see `fastconv.loaders.decoders`. None gives every field as the bytes that
+            are stored.
         fields: Fields to give in place of the image alone, before the label: "image", and the names
             of sidecars. A field that a sample lacks is None.
         mode: Of the image: "RGB", "L", or "unchanged" for the one it is stored with.
@@ -95,7 +103,10 @@ class PackDataset(Dataset[Any]):
         exif_transpose: bool = False,
         on_error: OnError = "raise",
     ) -> None:
-        _check("decode", decode, _DECODES)
+        if not is_decoder(decode):
+            _check("decode", decode, _DECODES, " or a decoder, such as RandomResizedCrop(224)")
+        elif mode == "unchanged":
+            raise UsageError("mode is 'unchanged': a decoder needs 'RGB' or 'L'")
         _check("mode", mode, get_args(Mode))
         _check("on_error", on_error, get_args(OnError))
         if isinstance(fields, str):
@@ -170,7 +181,52 @@ class PackDataset(Dataset[Any]):
         except ValueError:
             raise _no_field(self.path, field, reader.table.fields) from None
 
-    def _part(self, reader: Reader, row: int, slot: int) -> Any:
+    def _decoder(self) -> Decoder | None:
+        return None if self.decode is None or isinstance(self.decode, str) else self.decode
+
+    def _image_shape(self) -> tuple[int, int, int] | None:
+        """Returns rows, columns and channels of all images; None where they have no common size."""
+        decoder = self._decoder()
+        if decoder is None or decoder.out_size is None:
+            return None
+        return *decoder.out_size, 1 if self.mode == "L" else 3
+
+    def _draws(
+        self, indices: Sequence[SupportsIndex], rows: npt.NDArray[np.int64]
+    ) -> list[list[float]]:
+        """Returns the random numbers that the decoder needs for each sample."""
+        decoder = self._decoder()
+        if decoder is None or not decoder.draws:
+            return [[]] * len(rows)
+        epoch, seed = getattr(indices, "epoch", None), getattr(indices, "seed", 0)
+        if epoch is None:
+            numbers: list[list[float]] = torch.rand(
+                (len(rows), decoder.draws), dtype=torch.float64
+            ).tolist()
+            return numbers
+        return draws(seed, epoch, rows, decoder.draws).tolist()
+
+    def _image(
+        self, data: memoryview, draw: Sequence[float], out: npt.NDArray[np.uint8] | None
+    ) -> Any:
+        """Returns an image as `decode` says."""
+        if self.decode == "pil":
+            return decode_pil(data, self.mode, self.exif_transpose)
+        decoder = self._decoder()
+        if decoder is None:
+            pixels = decode_numpy(data, self.mode, self.exif_transpose)
+            return pixels if self.decode == "numpy" else _tensor(pixels)
+        channels: Literal["L", "RGB"] = "L" if self.mode == "L" else "RGB"
+        return _tensor(decode_with(data, decoder, draw, out, channels, self.exif_transpose))
+
+    def _part(
+        self,
+        reader: Reader,
+        row: int,
+        slot: int,
+        draw: Sequence[float],
+        out: npt.NDArray[np.uint8] | None = None,
+    ) -> Any:
         """Returns one field of a sample, decoded; None where the sample lacks it."""
         data = reader.read(row, slot)
         if data is None:
@@ -182,32 +238,60 @@ class PackDataset(Dataset[Any]):
         if slot:
             return to_text(reader.table.fields[slot], data)
         try:
-            return decode_pil(data, self.mode, self.exif_transpose)
+            return self._image(data, draw, out)
         except SampleError as error:
             raise SampleError(f"{reader.where(row)}: {error}", error.reason) from error
 
-    def _sample(self, reader: Reader, row: int) -> tuple[Any, ...] | None:
-        """Returns a sample, None where it cannot be read and is to be skipped."""
+    def _sample(
+        self,
+        reader: Reader,
+        row: int,
+        draw: Sequence[float],
+        place: tuple[npt.NDArray[np.uint8], torch.Tensor] | None = None,
+    ) -> tuple[Any, ...] | None:
+        """Returns a sample, None where it cannot be read and is to be skipped.
+
+        Args:
+            reader: The pack.
+            row: Number of the sample.
+            draw: Random numbers for its image.
+            place: Where the image belongs in a batch, and the tensor of that; None without a batch.
+        """
+        out, image = place or (None, None)
         try:
-            parts = [self._part(reader, row, slot) for slot in self._slots]
+            parts = [self._part(reader, row, slot, draw, out) for slot in self._slots]
         except SampleError as error:
-            if self.on_error == "raise":
-                raise
-            self.skipped += 1
-            _log.warning("skipped %s", error)
+            self._skip(error)
             return None
-        if self.transform is not None:
-            for place, slot in enumerate(self._slots):
-                if slot == 0:
-                    parts[place] = self.transform(parts[place])
+        for number, slot in enumerate(self._slots):
+            if slot == 0:
+                part = parts[number] if image is None else image
+                parts[number] = part if self.transform is None else self.transform(part)
         label = reader.table.label.item(row)
         return *parts, label if self.target_transform is None else self.target_transform(label)
+
+    def _skip(self, error: SampleError, messages: list[str] | None = None) -> None:
+        """Counts a sample that cannot be read, and notes or logs why.
+
+        Raises:
+            SampleError: Samples are not to be skipped.
+        """
+        if self.on_error == "raise":
+            raise error
+        with _counting:
+            self.skipped += 1
+        if messages is None:
+            _log.warning("skipped %s", error)
+        else:
+            messages.append(str(error))
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, index: SupportsIndex) -> Any:
         """Returns a sample: `(image, label)`, or its fields and the label; None if it was skipped.
+
+        A random decoder draws from torch's generator of this process, as torchvision does.
 
         Raises:
             IndexError: There is no such sample.
@@ -217,22 +301,108 @@ class PackDataset(Dataset[Any]):
         row = self._row(index)
         reader = self._opened()
         reader.check((row,))
-        return self._sample(reader, row)
+        return self._sample(reader, row, self._draws((), np.array([row]))[0])
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """Returns a batch of samples in the order asked for, without those that were skipped.
 
         The system is told about the whole batch first, which is quicker than sample by sample where
-        the pack is not in memory yet.
+        the pack is not in memory yet. Images of one size are parts of one array, so that they need
+        not be copied to make a batch of them.
+
+        A random decoder draws from torch's generator, unless the indices know their `epoch` and
+        `seed`, as those of fastconv's samplers and loaders do. What it draws then depends on them
+        and on the sample's number alone, whoever draws it.
         """
         rows = [self._row(index) for index in indices]
         if not rows:
             return []
         reader = self._opened()
+        numbers = np.asarray(rows, np.int64)
+        reader.check(rows)
+        reader.hint(numbers, self._slots)
+        shape = self._image_shape() if 0 in self._slots else None
+        batch = np.empty((len(rows), *shape) if shape else 0, np.uint8)
+        images = _tensor(batch) if shape else None
+        samples: list[Any] = []
+        for row, draw in zip(rows, self._draws(indices, numbers), strict=True):
+            place = None if images is None else (batch[len(samples)], images[len(samples)])
+            sample = self._sample(reader, row, draw, place)
+            if sample is not None:
+                samples.append(sample)
+        return samples
+
+    @property
+    def batch_shape(self) -> tuple[int, int, int] | None:
+        """Rows, columns and channels of each image that `decode_batch` gives.
+
+        None where a batch has to be made of samples: without a decoder that makes all images of one
+        size, and with a transform or fields.
+        """
+        plain = (self.transform, self.target_transform, self.fields) == (None, None, None)
+        return self._image_shape() if plain else None
+
+    def hint(self, indices: Sequence[SupportsIndex]) -> None:
+        """Tells the system that these samples are wanted next, so that it reads them all at once.
+
+        Raises:
+            IndexError: There is no such sample.
+            PackError: The pack cannot be read any more.
+        """
+        rows = [self._row(index) for index in indices]
+        reader = self._opened()
         reader.check(rows)
         reader.hint(np.asarray(rows, np.int64), self._slots)
-        samples = (self._sample(reader, row) for row in rows)
-        return [sample for sample in samples if sample is not None]
+
+    def decode_batch(
+        self,
+        indices: Sequence[SupportsIndex],
+        out: npt.NDArray[np.uint8] | None = None,
+        skipped: list[str] | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, npt.NDArray[np.bool_]]:
+        """Returns the images of a batch, their labels, and which of them are there.
+
+        The images are uint8 (n, 3, rows, columns), with the channels of a pixel side by side in
+        memory (channels last): decoding gives them so, and convolutions take them so. The labels
+        are int64 (n,). The last is bool (n,), false for samples that were skipped, in whose places
+        anything may be. Threads can make parts of one batch at once. What is random is drawn as by
+        `__getitems__`; `hint` is left to the caller.
+
+        Args:
+            indices: Numbers of the samples.
+            out: Where to put the images, C-contiguous uint8 (n, *batch_shape).
+            skipped: Where to put the messages of skipped samples; they are logged without it.
+
+        Raises:
+            IndexError: There is no such sample.
+            UsageError: There is no `batch_shape`, or `out` has another one.
+            SampleError: A sample cannot be read or decoded.
+            PackError: The pack cannot be read any more.
+        """
+        shape = self.batch_shape
+        if shape is None:
+            raise UsageError(
+                "there are no images of one size: use decode=RandomResizedCrop(224) or the like, "
+                "and neither transforms nor fields"
+            )
+        rows = [self._row(index) for index in indices]
+        if out is None:
+            out = np.empty((len(rows), *shape), np.uint8)
+        elif out.shape != (len(rows), *shape) or not out.flags.c_contiguous:
+            raise UsageError(
+                f"out is {out.shape}: it has to be {(len(rows), *shape)}, C-contiguous"
+            )
+        reader = self._opened()
+        reader.check(rows)
+        numbers = np.asarray(rows, np.int64)
+        kept = np.ones(len(rows), np.bool_)
+        for place, draw in enumerate(self._draws(indices, numbers)):
+            try:
+                self._part(reader, rows[place], 0, draw, out[place])
+            except SampleError as error:
+                self._skip(error, skipped)
+                kept[place] = False
+        return _tensor(out), torch.from_numpy(reader.table.label[numbers]), kept
 
     def __iter__(self) -> Iterator[Any]:
         # Spelt out, because an IndexError of a transform would end Python's own iteration silently.
@@ -337,6 +507,8 @@ class PackDataset(Dataset[Any]):
         ]
         if self.fields is not None:
             lines.append(f"    Fields: {', '.join(self.fields)}")
+        if self.decode != "pil":
+            lines.append(f"    Decode: {self.decode}")
         for title, transform in (
             ("Transform", self.transform),
             ("Target transform", self.target_transform),
@@ -345,6 +517,15 @@ class PackDataset(Dataset[Any]):
                 text = repr(transform).replace("\n", "\n" + " " * (len(title) + 6))
                 lines.append(f"    {title}: {text}")
         return "\n".join(lines)
+
+
+def _tensor(pixels: npt.NDArray[Any]) -> torch.Tensor:
+    """Returns pixels as a tensor that has the channels before the rows, in the same memory."""
+    if pixels.dtype == np.uint16:
+        pixels = pixels.astype(np.int32)  # what torch can compute with
+    if pixels.ndim == 2:
+        pixels = pixels[..., np.newaxis]
+    return torch.from_numpy(pixels).movedim(-1, -3)
 
 
 class _Samples(Sequence[tuple[str, int]]):
@@ -383,9 +564,9 @@ class _Samples(Sequence[tuple[str, int]]):
         return f"<{len(self)} samples as (path, label)>"
 
 
-def _check(name: str, value: object, allowed: Sequence[object]) -> None:
+def _check(name: str, value: object, allowed: Sequence[object], more: str = "") -> None:
     if value not in allowed:
-        raise UsageError(f"{name} is {value!r}: it can be {', '.join(map(repr, allowed))}")
+        raise UsageError(f"{name} is {value!r}: it can be {', '.join(map(repr, allowed))}{more}")
 
 
 def _no_field(path: str, name: str, known: Sequence[str]) -> UsageError:
@@ -494,7 +675,8 @@ def open_dataset(
         format: Name of its format; by default it is told by its contents.
         transform: What to do to the image.
         target_transform: What to do to the label.
-        decode: "pil", or None for the stored bytes; see `PackDataset`, as for what follows.
+        decode: "pil", "tensor", "numpy", a decoder such as `RandomResizedCrop(224)`, or None for
+            the stored bytes; see `PackDataset`, as for what follows.
         fields: Fields to give in place of the image alone, before the label.
         mode: Of the image: "RGB", "L" or "unchanged".
         exif_transpose: Whether to turn images as their EXIF data say.

@@ -6,14 +6,24 @@ where Pillow would clip everything above 255.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
 
 from fastconv.loaders.errors import SampleError, UsageError
+from fastconv.loaders.scratch import scratch
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["Mode", "decode_pil", "to_text"]
+    from fastconv.loaders.decoders import Decoder
+    from fastconv.loaders.jpeg import Header
+
+__all__ = ["Mode", "decode_numpy", "decode_pil", "decode_with", "to_text"]
+
+Pixels = npt.NDArray[np.uint8]
 
 Mode = Literal["RGB", "L", "unchanged"]
 
@@ -66,6 +76,85 @@ def decode_pil(
     return pillow.plain(image) if image.mode == mode else image.convert(mode)
 
 
+def decode_numpy(
+    data: memoryview | bytes, mode: Mode = "RGB", exif_transpose: bool = False
+) -> npt.NDArray[Any]:
+    """Returns the pixels that `decode_pil` gives, uint8 (rows, columns, 3), RGB; sooner for a JPEG.
+
+    With mode "L" they are uint8 (rows, columns); with "unchanged" what numpy makes of Pillow's
+    mode. Arguments and errors are those of `decode_pil`.
+    """
+    from fastconv.loaders import jpeg
+
+    view = memoryview(data)
+    header = jpeg.read_header(view)
+    if header is not None and _may_be_decoded(header):
+        pixels = jpeg.decode(view, grey=header.grey and mode != "RGB")
+        if pixels is not None:
+            if exif_transpose:
+                pixels = np.ascontiguousarray(_TURNS[_orientation(view)](pixels))
+            if mode == "L":
+                pixels = _grey(pixels)
+            return pixels if pixels.shape[2] == 3 else pixels[..., 0]
+    return np.array(decode_pil(data, mode, exif_transpose))
+
+
+def decode_with(
+    data: memoryview | bytes,
+    decoder: Decoder,
+    draw: Sequence[float],
+    out: Pixels | None = None,
+    mode: Literal["RGB", "L"] = "RGB",
+    exif_transpose: bool = False,
+) -> Pixels:
+    """Returns what a decoder wants of a picture, uint8 (rows, columns, 3), RGB; 1 with mode "L".
+
+    Several threads can decode at once: the interpreter is free for the others most of the time.
+
+    Args:
+        data: The file.
+        decoder: Says what is wanted.
+        draw: As many random numbers as it needs.
+        out: Where to put it, C-contiguous, such as one image of a batch; None makes a new array.
+        mode: "RGB" or "L".
+        exif_transpose: Turns the picture first, as its EXIF orientation says.
+
+    Raises:
+        SampleError: As from `decode_pil`.
+    """
+    from fastconv.loaders import jpeg, resize
+
+    file = scratch("file", len(data))
+    if len(data):  # copied, as other threads can run while the pages come from the disk
+        file[:] = np.frombuffer(data, np.uint8)
+    header = jpeg.read_header(file.data)
+    pixels: Pixels | None = None
+    if header is not None and _may_be_decoded(header):
+        orientation = _orientation(file.data) if exif_transpose else 1
+        size = header.width, header.height
+        geometry = decoder.geometry(*(size if orientation < 5 else size[::-1]), draw)
+        eighths = resize.smallest_eighths(geometry, jpeg.EIGHTHS)
+        rows = resize.last_row(geometry)
+        if orientation != 1:
+            rows = header.height
+            if any(length * eighths % 8 for length in size):
+                eighths = 8  # turned, the part of a pixel that it has at its end would come first
+        pixels = jpeg.decode_top(file, header, rows, eighths, grey=header.grey and mode == "L")
+    if pixels is not None:
+        pixels = _TURNS[orientation](pixels)
+        if mode == "L":
+            pixels = _grey(pixels)
+    else:
+        pixels = np.asarray(decode_pil(data, mode, exif_transpose))
+        pixels = pixels.reshape(*pixels.shape[:2], -1)
+        geometry = decoder.geometry(pixels.shape[1], pixels.shape[0], draw)
+        eighths = 8
+    if out is None:
+        out = np.empty((geometry.out_rows, geometry.out_columns, pixels.shape[2]), np.uint8)
+    resize.render(pixels, geometry, out, eighths)
+    return out
+
+
 def to_text(name: str, data: memoryview | bytes) -> str | bytes:
     """Returns a field of a text format as `str` when it is valid UTF-8, any other as `bytes`.
 
@@ -88,7 +177,6 @@ def _grey_8bit(image: Image.Image) -> Image.Image:
     Raises:
         SampleError: The values are floats, or integers that take more than 16 bits.
     """
-    import numpy as np
     from PIL import Image
 
     if image.mode == "F":
@@ -97,3 +185,41 @@ def _grey_8bit(image: Image.Image) -> Image.Image:
     if image.mode == "I" and (values.min() < 0 or values.max() > 0xFFFF):
         raise SampleError("32-bit integer image: open with mode='unchanged'", "unsupported_format")
     return Image.fromarray((values >> 8).astype(np.uint8))
+
+
+def _may_be_decoded(header: Header) -> bool:
+    """Returns whether a picture has no more pixels than Pillow decodes without an error."""
+    from PIL import Image
+
+    limit = Image.MAX_IMAGE_PIXELS
+    return limit is None or header.width * header.height <= 2 * limit
+
+
+def _orientation(data: memoryview) -> int:
+    """Returns the EXIF orientation of a JPEG, 1 to 8."""
+    from fastconv.loaders import jpeg, pillow
+
+    found = pillow.orientation(jpeg.read_about(data))
+    return found if found in _TURNS else 1
+
+
+def _grey(pixels: Pixels) -> Pixels:
+    """Returns the pixels as Pillow makes them grey, (rows, columns, 1)."""
+    from PIL import Image
+
+    if pixels.shape[2] == 1:
+        return pixels
+    return np.array(Image.fromarray(pixels).convert("L"))[..., np.newaxis]
+
+
+_TURNS: dict[int, Callable[[Pixels], Pixels]] = {
+    1: lambda pixels: pixels,
+    2: lambda pixels: pixels[:, ::-1],
+    3: lambda pixels: pixels[::-1, ::-1],
+    4: lambda pixels: pixels[::-1],
+    5: lambda pixels: pixels.swapaxes(0, 1),
+    6: lambda pixels: pixels[::-1].swapaxes(0, 1),
+    7: lambda pixels: pixels[::-1, ::-1].swapaxes(0, 1),
+    8: lambda pixels: pixels[:, ::-1].swapaxes(0, 1),
+}
+"""EXIF orientation -> what turns such a picture upright, without copying it."""

@@ -42,7 +42,7 @@ from fastconv.loaders.damage import PIXEL_TAGS, sample_error
 from fastconv.loaders.errors import SampleError
 from fastconv.loaders.kinds import FORMAT_NAMES
 
-__all__ = ["identify", "load_image", "plain", "upright"]
+__all__ = ["identify", "load_image", "orientation", "plain", "upright"]
 
 # Pillow's formats, those without a signature last, and our kind of each. Left out are those that
 # start another program (EPS), that only name a file's type (BUFR, GRIB, HDF5, MPEG), that exist on
@@ -161,13 +161,31 @@ def upright(image: Image.Image) -> Image.Image:
 
     The result no longer carries the orientation, so that turning it again changes nothing.
     """
-    turn = _TURNS.get(_orientation(image.info))
+    turn = _TURNS.get(orientation(image.info))
     if turn is None:
         return image
     turned = image.transpose(turn)
     for name in _ORIENTED:
         turned.info.pop(name, None)
     return turned
+
+
+def orientation(info: dict[Any, Any]) -> int:
+    """Returns the orientation, looked for where Pillow looks for it; 1 without one."""
+    try:
+        exif = info.get("exif")
+        if exif is None and "Raw profile type exif" in info:
+            exif = bytes.fromhex("".join(info["Raw profile type exif"].split("\n")[3:]))
+        if exif:
+            block = memoryview(exif.removeprefix(b"Exif\0\0"))
+            given = tiff.read_directory(block).first(tiff.ORIENTATION)
+            if given:
+                return given
+    except (ValueError, struct.error):
+        pass  # a damaged block says nothing
+    xmp = info.get("XML:com.adobe.xmp") or info.get("xmp") or b""
+    found = _XMP_ORIENTATION.search(xmp.encode() if isinstance(xmp, str) else xmp)
+    return int(found[1]) if found else 1
 
 
 def plain(image: Image.Image) -> Image.Image:
@@ -293,21 +311,3 @@ def _pixel_tags_only(data: memoryview) -> bytes:
                 entry = entry._replace(values=1)
             tags[tag] = entry
     return tiff.with_tags(directory, tags)
-
-
-def _orientation(info: dict[Any, Any]) -> int:
-    """Returns the orientation, 1 to 8, looked for where Pillow looks for it; 1 without one."""
-    try:
-        exif = info.get("exif")
-        if exif is None and "Raw profile type exif" in info:
-            exif = bytes.fromhex("".join(info["Raw profile type exif"].split("\n")[3:]))
-        if exif:
-            block = memoryview(exif.removeprefix(b"Exif\0\0"))
-            orientation = tiff.read_directory(block).first(tiff.ORIENTATION)
-            if orientation:
-                return orientation
-    except (ValueError, struct.error):
-        pass  # a damaged block says nothing
-    xmp = info.get("XML:com.adobe.xmp") or info.get("xmp") or b""
-    found = _XMP_ORIENTATION.search(xmp.encode() if isinstance(xmp, str) else xmp)
-    return int(found[1]) if found else 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -62,8 +61,7 @@ def fastconv(
 
 
 for name, panel in COMMANDS.items():
-    if find_spec(f"{__name__}.{name}"):
-        app.command(name, rich_help_panel=panel)(import_module(f"{__name__}.{name}").command)
+    app.command(name, rich_help_panel=panel)(import_module(f"{__name__}.{name}").command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,6 +18,7 @@ __all__ = [
     "CheckOption",
     "ClassOrderOption",
     "ClassesOption",
+    "JsonLinesOption",
     "JsonOption",
     "LabelsFileOption",
     "MaxPixelsOption",
@@ -71,6 +72,12 @@ JsonOption = Annotated[
     bool,
     typer.Option(
         "--json", help="Print one JSON object on stdout and nothing else.", rich_help_panel=OUTPUT
+    ),
+]
+JsonLinesOption = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print one JSON object a line on stdout.", rich_help_panel=OUTPUT
     ),
 ]
 QuietOption = Annotated[

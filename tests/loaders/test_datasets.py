@@ -262,7 +262,7 @@ def test_repr(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"decode": "cv2"}, "decode is 'cv2': it can be 'pil', None"),
+        ({"decode": "cv2"}, "decode is 'cv2': it can be 'pil', 'tensor', 'numpy', None or"),
         ({"on_error": "ignore"}, "on_error is 'ignore': it can be 'raise', 'skip'"),
         ({"mode": "BGR"}, "mode is 'BGR': it can be 'RGB', 'L', 'unchanged'"),
         ({"fields": "txt"}, r"fields is a string: give a tuple of names, as \('txt',\)"),

@@ -1,0 +1,60 @@
+"""`fastconv unpack`: the files of a pack come back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fastconv.converters.cli import options
+from fastconv.converters.cli.output import reporting
+from fastconv.converters.cli.progress import showing
+from fastconv.converters.cli.sizes import size_text
+from fastconv.loaders.errors import printable
+
+__all__ = ["command"]
+
+
+def command(
+    pack: options.PackArgument,
+    folder: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIR", help="The folder to make, or an empty one.", show_default=False
+        ),
+    ],
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="DIR may have something in it: files of the same path are replaced, others stay.",
+            rich_help_panel=options.RUNNING,
+        ),
+    ] = False,
+    format: options.ReadFormatOption = None,
+    quiet: options.QuietOption = False,
+    json: options.JsonOption = False,
+) -> None:
+    """Write every packed file under its path into a folder, byte for byte.
+
+    Labels and columns that came from a file are written to DIR/metadata.jsonl, from which pack
+    takes them again (--labels). No file is written outside DIR.
+
+    $ fastconv unpack out.lmdb restored/
+    """
+    with reporting("unpack", json=json, quiet=quiet) as out:
+        out.answer |= {"output": folder}
+        from fastconv.converters.unpacking import unpack
+
+        with showing(quiet) as progress:
+            report = unpack(
+                pack, folder, format=format, overwrite=overwrite, progress=progress, notice=out.note
+            )
+        out.report(report)
+        rate = report.files / max(report.seconds, 1e-6)
+        out.summary(
+            f"{printable(report.output)}: {report.files:,} files, {size_text(report.bytes)}, "
+            f"{report.seconds:.1f} s, {rate:,.0f} files/s"
+        )
+        if report.bad:
+            out.summary(f"bad: {len(report.bad):,}, not written")

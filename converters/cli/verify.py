@@ -1,0 +1,98 @@
+"""`fastconv verify`: whether a pack is whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fastconv.converters.cli import options
+from fastconv.converters.cli.output import Out, reporting
+from fastconv.converters.cli.progress import showing
+from fastconv.converters.cli.sizes import size_text
+from fastconv.loaders.errors import printable
+
+if TYPE_CHECKING:
+    from fastconv.converters.verifying import VerifyReport
+
+__all__ = ["command"]
+
+
+def command(
+    pack: options.PackArgument,
+    decode: Annotated[
+        bool,
+        typer.Option(
+            "--decode", help="Decode all pixels of every image.", rich_help_panel=options.CHECKING
+        ),
+    ] = False,
+    max_pixels: Annotated[
+        int | None,
+        typer.Option(
+            "--max-pixels",
+            metavar="N",
+            min=1,
+            help="With --decode, larger images are bad.",
+            rich_help_panel=options.CHECKING,
+            show_default="178956970",
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="SRC",
+            help="Compare with the folder that was packed: what is missing or different is bad.",
+            rich_help_panel=options.CHECKING,
+            show_default=False,
+        ),
+    ] = None,
+    format: options.ReadFormatOption = None,
+    workers: options.WorkersOption = None,
+    quiet: options.QuietOption = False,
+    json: options.JsonOption = False,
+) -> None:
+    """Check every checksum of a pack, and every byte between the samples.
+
+    Nothing is written. The exit code is 3 where anything is damaged, and each is named.
+
+    $ fastconv verify out.lmdb
+
+    $ fastconv verify out.lmdb --decode --against images/
+    """
+    with reporting("verify", json=json, quiet=quiet) as out:
+        from fastconv.converters.check import MAX_PIXELS
+        from fastconv.converters.verifying import verify
+
+        with showing(quiet) as progress:
+            report = verify(
+                pack,
+                format=format,
+                decode=decode,
+                max_pixels=max_pixels or MAX_PIXELS,
+                against=against,
+                workers=workers,
+                progress=progress,
+            )
+        out.report(report)
+        summarize(report, out)
+
+
+def summarize(report: VerifyReport, out: Out) -> None:
+    """Prints what was checked, and what came of it."""
+    checked = [
+        words
+        for done, words in (
+            (report.checksums, "checksums"),
+            (report.structure, "structure"),
+            (report.pixels, "pixels"),
+            (report.source is not None, f"source {printable(report.source or '')}"),
+        )
+        if done
+    ]
+    verdict = f"{len(report.bad):,} bad" if report.bad else "all is well"
+    out.summary(
+        f"{printable(report.pack)}: {verdict}: {report.samples:,} samples, "
+        f"{size_text(report.bytes)} ({', '.join(checked) or 'places'}), {report.seconds:.1f} s, "
+        f"{size_text(round(report.bytes / max(report.seconds, 1e-6)))}/s"
+    )

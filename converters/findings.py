@@ -1,0 +1,110 @@
+"""What `verify` finds, and the words for it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fastconv.loaders.errors import FastconvError, printable
+from fastconv.loaders.sample import BadFile
+
+__all__ = ["BadPlace", "VerifyFailedError", "VerifyReport", "bytes_differ"]
+
+
+class BadPlace(BadFile):
+    """Something wrong in a pack that belongs to no sample; its `path` says where."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the entry of the `bad` list in `--json` results."""
+        return {"where": self.path, "reason": self.reason, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """What verifying found.
+
+    Attributes:
+        pack: The pack's path.
+        format: Name of its format.
+        id: The pack's id; "" where it was not made by fastconv, or has lost its sample table.
+        samples: How many it has.
+        bytes: Of all their fields together.
+        classes: Names of the classes.
+        fields: Names of the fields, the image first.
+        checksums: Whether the samples were compared with their checksums.
+        structure: Whether all other bytes were compared with what fastconv writes.
+        pixels: Whether all images were decoded.
+        source: The folder that it was compared with; None: with none.
+        bad: What is damaged, missing or different.
+        warnings: What could not be checked, and what is probably not as it was meant.
+        notices: What to know besides.
+        seconds: The run took.
+    """
+
+    pack: str
+    format: str
+    id: str
+    samples: int
+    bytes: int
+    classes: tuple[str, ...]
+    fields: tuple[str, ...]
+    checksums: bool
+    structure: bool
+    pixels: bool
+    source: str | None
+    bad: list[BadFile] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def status(self) -> Literal["done", "partial", "failed"]:
+        """Whether all is well, something is bad, or there is no whole sample."""
+        if self.bad and not self.samples:
+            return "failed"
+        return "partial" if self.bad else "done"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the object that `--json` prints."""
+        return {
+            "status": self.status,
+            "pack": self.pack,
+            "format": self.format,
+            "id": self.id,
+            "samples": self.samples,
+            "bytes": self.bytes,
+            "classes": list(self.classes),
+            "fields": list(self.fields),
+            "checked": {
+                "checksums": self.checksums,
+                "structure": self.structure,
+                "pixels": self.pixels,
+                "source": self.source,
+            },
+            "bad": [bad.to_json() for bad in self.bad],
+            "warnings": self.warnings,
+            "notices": self.notices,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+class VerifyFailedError(FastconvError):
+    """The pack has no whole sample; `report` tells what was found."""
+
+    def __init__(self, message: str, report: VerifyReport | None = None) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+def bytes_differ(file: str, start: int, stop: int, readable: bool) -> BadPlace:
+    """Returns what is said of bytes that belong to no sample."""
+    where = f"{os.path.basename(file)} offset {start}"
+    if not readable:
+        message = f"cannot be read up to {stop}: the disk answers with an error"
+        return BadPlace(where, "unreadable", f"{printable(file)}: {message}")
+    message = (
+        f"{printable(file)}: bytes {start} to {stop - 1} are not what fastconv writes there "
+        "(names, page heads, padding): copy the pack again"
+    )
+    return BadPlace(where, "bad_record", message)

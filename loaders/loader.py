@@ -1,0 +1,359 @@
+"""Batches for training: FastLoader, which decodes in threads, and the DataLoader that practice recommends.
+
+FastLoader works in one process. Its threads decode straight into the memory of the batch, so nothing is
+pickled, copied between processes or collated; the decoders let go of Python's lock while they work.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import DataLoader, default_collate
+
+from fastconv.loaders.batches import BatchMemory
+from fastconv.loaders.datasets import PackDataset
+from fastconv.loaders.device import DeviceMover
+from fastconv.loaders.errors import UsageError
+from fastconv.loaders.sampling import EpochBatch, EpochBatchSampler
+
+__all__ = ["FastLoader", "collate", "default_threads", "make_loader"]
+
+PART = 16
+"""Samples that a thread takes at a time: the parts of a batch end nearly together, and starting one costs
+nothing beside decoding it."""
+
+MOST_WORKERS = 8
+"""More readers than this seldom help one GPU, and each costs memory."""
+
+_log = logging.getLogger(__name__)
+
+Batch = Any
+
+
+def default_threads() -> int:
+    """Returns how many workers a loader has when nothing is said: one a core, at most eight."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(MOST_WORKERS, cores)
+
+
+def collate(samples: Sequence[Any]) -> Any:
+    """Returns a batch of samples as torch's `default_collate` makes it, without those that were skipped.
+
+    Returns:
+        None where all of them were: the loop has to leave such a batch out.
+    """
+    present = [sample for sample in samples if sample is not None]
+    return default_collate(present) if present else None
+
+
+class FastLoader(Iterable[Batch]):
+    """Gives the batches of a Dataset, decoded by threads of this process.
+
+    Arguments mean what they mean for `torch.utils.data.DataLoader`, where it has them. With a decoder whose
+    results are all of one size (`decode=RandomResizedCrop(224)`), and neither `fields` nor a `transform`,
+    a batch is `(images, labels)`: uint8 (n, 3, height, width), its channels side by side in memory (torch's
+    `channels_last`), and int64 (n,). Else it is what `collate_fn` makes of the samples.
+
+    Each pass over the loader is the next epoch. Order and random crops depend on (seed, epoch, index)
+    alone. A batch belongs to whoever took it: its memory is used again only when nobody refers to it.
+
+    Args:
+        dataset: A Dataset of fastconv.
+        batch_size: Samples of a batch.
+        shuffle: Whether the order is another one in each epoch.
+        sampler: Gives the indices instead, such as a DistributedSampler.
+        drop_last: Whether to leave out the last batch when it is shorter.
+        num_workers: Threads, by default one a core and at most eight.
+        prefetch_factor: Batches that are made ahead.
+        pin_memory: Whether batches are in pinned memory; by default they are when `device` is a GPU.
+        device: Where batches go, one ahead and beside the computing when it is a GPU.
+        normalize: (mean, std) of each channel, in 0 to 1, as torchvision's Normalize takes them: images are
+            then floating point.
+        dtype: Floating-point type of the images; without `normalize` they are divided by 255.
+        collate_fn: Makes a batch of a list of samples, where they have no common size.
+        seed: Of the order, and of what is drawn for each sample.
+
+    Attributes:
+        epoch: Number of the pass that comes next.
+        skipped: Messages about the samples that were left out in the last pass (`on_error="skip"`).
+
+    Raises:
+        UsageError: An argument is wrong.
+    """
+
+    def __init__(
+        self,
+        dataset: PackDataset,
+        batch_size: int = 1,
+        *,
+        shuffle: bool = False,
+        sampler: Iterable[int] | None = None,
+        drop_last: bool = False,
+        num_workers: int | None = None,
+        prefetch_factor: int = 2,
+        pin_memory: bool | None = None,
+        device: str | torch.device | None = None,
+        normalize: tuple[Sequence[float], Sequence[float]] | None = None,
+        dtype: torch.dtype | None = None,
+        collate_fn: Callable[[list[Any]], Any] = default_collate,
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(dataset, PackDataset):
+            raise UsageError(
+                f"FastLoader reads Datasets of fastconv, not {type(dataset).__name__}: make one with "
+                "open_dataset, or use torch.utils.data.DataLoader"
+            )
+        self.num_workers = default_threads() if num_workers is None else num_workers
+        if self.num_workers < 1 or prefetch_factor < 1:
+            raise UsageError("FastLoader needs at least one thread, and one batch made ahead")
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.prefetch_factor = prefetch_factor
+        self.collate_fn = collate_fn
+        self.batch_sampler = EpochBatchSampler(
+            len(dataset), batch_size, shuffle=shuffle, sampler=sampler, drop_last=drop_last, seed=seed
+        )
+        self.device = None if device is None else torch.device(device)
+        on_gpu = self.device is not None and self.device.type == "cuda"
+        self.pin_memory = on_gpu if pin_memory is None else pin_memory
+        self._memory: BatchMemory | None = None
+        size = dataset.batch_shape
+        if size is not None:
+            kept = prefetch_factor + 2  # those made ahead, the one in use, and the one before it
+            self._memory = BatchMemory((batch_size, *size), kept, self.pin_memory)
+        elif normalize is not None or dtype is not None:
+            raise UsageError("normalize and dtype need a decoder whose results are of one size")
+        self._move = DeviceMover(self.device, normalize, dtype)
+        self.skipped: list[str] = []
+
+    @property
+    def epoch(self) -> int:
+        """Number of the pass that comes next."""
+        return self.batch_sampler.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says which epoch the next pass is."""
+        self.batch_sampler.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        """Returns how many batches a pass gives."""
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch = _Epoch(self)
+        try:
+            yield from self._move(epoch)
+        finally:
+            epoch.close()
+            self.skipped = epoch.skipped
+            if epoch.skipped:
+                _log.warning("%d samples were skipped, the first: %s", len(epoch.skipped), epoch.skipped[0])
+
+
+class _Pending:
+    """A batch that is being made.
+
+    Attributes:
+        indices: Of its samples.
+        memory: Where its images go, None where they have no common size.
+        labels: int64 (n,).
+        parts: The samples of each part, where they have no common size.
+        keep: Which images were not skipped, bool (n,).
+        left: Parts that are not done.
+        error: What went wrong, in the earliest part in which something did.
+        done: Set when nothing is left.
+    """
+
+    def __init__(self, indices: EpochBatch, memory: npt.NDArray[np.uint8] | None) -> None:
+        self.indices = indices
+        self.memory = memory
+        self.labels = np.empty(len(indices), np.int64)
+        self.keep = np.ones(len(indices), bool)
+        self.parts: dict[int, list[Any]] = {}
+        self.left = -(-len(indices) // PART)
+        self.error: tuple[int, BaseException] | None = None
+        self.done = threading.Event()
+        self.guard = threading.Lock()
+
+    def end_part(self, start: int, error: BaseException | None) -> None:
+        """Notes that a part is done."""
+        with self.guard:
+            if error is not None and (self.error is None or start < self.error[0]):
+                self.error = (start, error)
+            self.left -= 1
+            if not self.left:
+                self.done.set()
+
+
+class _Epoch(Iterator[Batch]):
+    """One pass: its threads, and the batches that they are making."""
+
+    def __init__(self, loader: FastLoader) -> None:
+        self.loader = loader
+        self.dataset = loader.dataset
+        self.source = iter(loader.batch_sampler)
+        self.skipped: list[str] = []
+        self.pending: deque[_Pending] = deque()
+        self.parts: queue.SimpleQueue[tuple[_Pending, int] | None] = queue.SimpleQueue()
+        self.closed = False
+        self.threads = [
+            threading.Thread(target=self.work, name=f"fastconv-loader-{n}", daemon=True)
+            for n in range(loader.num_workers)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def work(self) -> None:
+        """Makes parts of batches until there are no more."""
+        while (item := self.parts.get()) is not None:
+            pending, start = item
+            error: BaseException | None = None
+            if not self.closed:
+                try:
+                    self.make(pending, start)
+                except BaseException as problem:  # noqa: BLE001 - it is raised where the batch is taken
+                    error = problem
+            pending.end_part(start, error)
+            del item, pending  # a thread that waits must not hold on to a batch
+
+    def make(self, pending: _Pending, start: int) -> None:
+        """Makes one part of a batch."""
+        stop = min(start + PART, len(pending.indices))
+        indices = pending.indices.part(start, stop)
+        if pending.memory is None:
+            pending.parts[start] = self.dataset.__getitems__(indices)
+            return
+        _, labels, kept = self.dataset.decode_batch(indices, pending.memory[start:stop], self.skipped)
+        pending.labels[start:stop] = labels
+        pending.keep[start:stop] = kept
+
+    def fill(self) -> None:
+        """Sees to it that enough batches are being made."""
+        while len(self.pending) <= self.loader.prefetch_factor:
+            indices = next(self.source, None)
+            if indices is None:
+                return
+            batch = cast(EpochBatch, indices)
+            self.dataset.hint(batch)
+            memory = self.loader._memory
+            pending = _Pending(batch, None if memory is None else memory.take()[: len(batch)])
+            self.pending.append(pending)
+            for start in range(0, len(batch), PART):
+                self.parts.put((pending, start))
+
+    def __next__(self) -> Batch:
+        while True:
+            self.fill()
+            if not self.pending:
+                raise StopIteration
+            pending = self.pending.popleft()
+            pending.done.wait()
+            if pending.error is not None:
+                raise pending.error[1]
+            batch = self.collated(pending)
+            if batch is not None:
+                return batch
+
+    def collated(self, pending: _Pending) -> Batch | None:
+        """Returns a finished batch, None where all of its samples were skipped."""
+        if pending.memory is None:
+            samples = [sample for start in sorted(pending.parts) for sample in pending.parts[start]]
+            return self.loader.collate_fn(samples) if samples else None
+        images, labels = pending.memory, pending.labels
+        if not pending.keep.all():
+            images, labels = images[pending.keep], labels[pending.keep]
+        if not labels.shape[0]:
+            return None
+        return torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(labels)
+
+    def close(self) -> None:
+        """Ends the threads; what they are at is the last that they do."""
+        self.closed = True
+        for _ in self.threads:
+            self.parts.put(None)
+        for thread in self.threads:
+            thread.join()
+        self.pending.clear()
+
+
+class _ProcessLoader(DataLoader[Any]):
+    """A DataLoader that leaves out batches of which nothing is left."""
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        return (batch for batch in super().__iter__() if batch is not None)
+
+
+def make_loader(
+    dataset: Any,
+    batch_size: int,
+    *,
+    kind: Literal["auto", "threads", "processes"] = "auto",
+    shuffle: bool = False,
+    sampler: Iterable[int] | None = None,
+    drop_last: bool = False,
+    num_workers: int | None = None,
+    prefetch_factor: int | None = None,
+    pin_memory: bool | None = None,
+    persistent_workers: bool | None = None,
+    collate_fn: Callable[[list[Any]], Any] | None = None,
+    seed: int = 0,
+    **more: Any,
+) -> FastLoader | DataLoader[Any]:
+    """Returns a loader with the settings that practice recommends; each can be given.
+
+    Args:
+        dataset: A Dataset of fastconv; for "processes" any map-style Dataset.
+        batch_size: Samples of a batch.
+        kind: "threads" gives a FastLoader, "processes" a `torch.utils.data.DataLoader`; "auto" a FastLoader
+            where the Dataset has a decoder whose results are of one size and no `transform`, whose Python
+            code would keep threads from running side by side.
+        shuffle: Whether the order is another one in each epoch.
+        sampler: Gives the indices instead.
+        drop_last: Whether to leave out the last batch when it is shorter.
+        num_workers: By default one a core, at most eight.
+        prefetch_factor: Batches made ahead; of a DataLoader by each worker. By default 2.
+        pin_memory: By default where CUDA is there.
+        persistent_workers: Whether a DataLoader keeps its workers between epochs; by default it does.
+        collate_fn: Makes a batch of samples; by default `collate`, which leaves skipped ones out.
+        seed: Of the order, and of what is drawn for each sample.
+        more: Other arguments of the loader, such as `device` or `worker_init_fn`.
+
+    Raises:
+        UsageError: An argument is wrong.
+    """
+    workers = default_threads() if num_workers is None else num_workers
+    fast = isinstance(dataset, PackDataset) and dataset.batch_shape is not None
+    if kind == "threads" or (kind == "auto" and fast and workers > 0):
+        if persistent_workers is not None:
+            raise UsageError("persistent_workers is for processes: threads start in no time")
+        if collate_fn is not None:
+            more["collate_fn"] = collate_fn
+        return FastLoader(
+            dataset, batch_size, shuffle=shuffle, sampler=sampler, drop_last=drop_last, num_workers=workers,
+            prefetch_factor=prefetch_factor or 2, pin_memory=pin_memory, seed=seed, **more,
+        )  # fmt: skip
+    if kind not in ("auto", "processes"):
+        raise UsageError(f"kind is {kind!r}: it can be 'auto', 'threads' or 'processes'")
+    batches = EpochBatchSampler(
+        len(dataset), batch_size, shuffle=shuffle, sampler=sampler, drop_last=drop_last, seed=seed
+    )
+    if workers:
+        more.setdefault("prefetch_factor", prefetch_factor or 2)
+        more.setdefault("persistent_workers", True if persistent_workers is None else persistent_workers)
+    return _ProcessLoader(
+        dataset,
+        batch_sampler=batches,
+        num_workers=workers,
+        pin_memory=torch.cuda.is_available() if pin_memory is None else pin_memory,
+        collate_fn=collate_fn or collate,
+        **more,
+    )

@@ -1,0 +1,114 @@
+"""Crops, resizes and flips as torchvision.transforms.v2 does: bilinear, antialiased, on uint8.
+
+The resizing is torch's own operator, the one that torchvision calls, writing into memory that is
+there already. It takes pixels whose channels lie side by side in half the time that planes take,
+works in one thread, and lets other Python threads run. On photographs of 500 x 375 pixels, for
+crops of 224, it takes 0.16 ms, `torch.nn.functional.interpolate` 0.25, Pillow 0.75, OpenCV's
+INTER_AREA 0.6; its INTER_LINEAR takes 0.15, without antialiasing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fastconv.loaders.decoders import Geometry
+from fastconv.loaders.scratch import scratch
+
+__all__ = ["last_row", "render", "smallest_eighths"]
+
+Pixels = npt.NDArray[np.uint8]
+
+_resample = torch.ops.aten._upsample_bilinear2d_aa.out
+
+
+def smallest_eighths(geometry: Geometry, eighths: tuple[int, ...]) -> int:
+    """Returns the smallest of these sizes at which nothing has to be made larger again; else 8."""
+    across, down = geometry.width / geometry.columns, geometry.height / geometry.rows
+    return next((size for size in eighths if size * min(across, down) >= 8), 8)
+
+
+def last_row(geometry: Geometry) -> int:
+    """Returns how many rows of the picture, from its top on, have a say in the result."""
+    wanted = geometry.top + geometry.out_rows
+    if wanted >= geometry.rows:
+        return geometry.y + geometry.height
+    step = geometry.height / geometry.rows
+    return geometry.y + min(geometry.height, math.ceil(wanted * step + max(step, 1)) + 1)
+
+
+def render(pixels: Pixels, geometry: Geometry, out: Pixels, eighths: int = 8) -> None:
+    """Writes what becomes of a picture.
+
+    Args:
+        pixels: The picture, (rows, columns, channels); rows after the `last_row` may be missing.
+        geometry: What becomes of it.
+        out: The result, C-contiguous (out_rows, out_columns, channels).
+        eighths: The size of `pixels`, where the geometry speaks of 8.
+    """
+    x, y, width, height, rows, columns, top, left, out_rows, out_columns, flip = geometry
+    scale = eighths / 8
+    part = pixels[
+        round(y * scale) : math.ceil((y + height) * scale),
+        round(x * scale) : math.ceil((x + width) * scale),
+    ]
+    if (rows, columns) == (height * scale, width * scale):
+        resized = part
+    else:
+        shape = (
+            _made(rows, top + out_rows, part.shape[0]),
+            _made(columns, left + out_columns, part.shape[1]),
+            out.shape[2],
+        )
+        scales = rows / (height * scale), columns / (width * scale)
+        if not flip and (top, left, shape) == (0, 0, out.shape):
+            _resize(part, scales, out)
+            return
+        resized = scratch("resized", math.prod(shape)).reshape(shape)
+        _resize(part, scales, resized)
+    _copy(resized[max(top, 0) :, max(left, 0) :], max(-top, 0), max(-left, 0), flip, out)
+
+
+def _made(length: int, stop: int, source: int) -> int:
+    """Returns how many rows, or columns, are made of the resized part for a window that ends there.
+
+    What lies behind the window is left out. What lies before it is made, so that it begins between
+    the same two pixels.
+
+    Args:
+        length: All there are.
+        stop: Where the window ends.
+        source: How many there are to make them of.
+    """
+    if stop >= length:
+        return length
+    return stop + 1 if stop == source else stop  # torch would take the same number for the same size
+
+
+def _resize(part: Pixels, scales: tuple[float, float], out: Pixels) -> None:
+    """Writes a part resized by these factors, down and across, beginning with its first pixel."""
+    if not (part.flags.c_contiguous and part.flags.writeable):  # of the latter torch would warn
+        copy = scratch("part", part.size).reshape(part.shape)
+        copy[...] = part
+        part = copy
+    source = torch.from_numpy(part).permute(2, 0, 1).unsqueeze(0)
+    target = torch.from_numpy(out).permute(2, 0, 1).unsqueeze(0)
+    _resample(source, out.shape[:2], False, *scales, out=target)
+
+
+def _copy(window: Pixels, top: int, left: int, flip: bool, out: Pixels) -> None:
+    """Writes a window at a place of the result, with black around it."""
+    if flip:
+        out = out[:, ::-1]
+    inner = out[top : top + window.shape[0], left : left + window.shape[1]]
+    if inner.shape != out.shape:
+        out[...] = 0
+    window = window[: inner.shape[0], : inner.shape[1]]
+    if flip:  # channel by channel: numpy takes twice the time to go backwards by threes
+        for channel in range(out.shape[2]):
+            inner[..., channel] = window[..., channel]
+    else:
+        inner[...] = window
