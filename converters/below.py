@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 
-from fastconv.loaders.errors import printable
+from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.sample import Reason
 
 __all__ = ["FolderWriter", "RefusedError", "move_tree", "safe_parts"]
@@ -177,8 +177,11 @@ class FolderWriter:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
             if stat.S_ISLNK(os.stat(name, dir_fd=last, follow_symlinks=False).st_mode):
-                message = f"{printable(path)} is there already, a link that is not followed"
-                raise RefusedError("unsafe_path", f"{message}: not written") from error
+                # Nothing has been moved into the folder yet, so all can still be left as it was.
+                raise UsageError(
+                    f"{printable(path)}: is there already, a link that is not followed: remove it, or "
+                    "choose another folder"
+                ) from error
             message = f"{printable(path)} is there already, and is no folder: not written"
             raise RefusedError("not_a_regular_file", message) from error
         finally:

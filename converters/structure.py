@@ -148,7 +148,7 @@ def columns_of(table: SampleTable, start: int, stop: int) -> dict[str, Array]:
 
 
 def moved_fields(layout: Layout, table: SampleTable) -> tuple[int, int]:
-    """Returns how many fields of a table are elsewhere than a layout says: with bytes, and without."""
+    """Returns how many fields are elsewhere than a layout says: some with bytes, some without."""
     full = empty = 0
     for new, old, size in zip(layout.offset, table.offset, table.size, strict=True):
         moved = new != old

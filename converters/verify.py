@@ -91,8 +91,7 @@ def verify_part(task: Mapping[str, Any], arrays: Mapping[str, Array]) -> Answer:
                     check(fields.row[number], fields.slot[number], view[at - start : end - start])
         for number in np.flatnonzero(left).tolist():  # those that no window held whole
             check_apart(file, fields, number, check)
-    bad = [(task["first_row"] + row, *rest) for row, *rest in check.bad]
-    return {"bad": bad, "places": places}, check.results(part.fields)
+    return {"bad": check.by_row(task["first_row"]), "places": places}, check.results(part.fields)
 
 
 def known_checksums(arrays: Mapping[str, Array], part: Part) -> list[Array]:
@@ -337,6 +336,10 @@ class FieldCheck:
         except BadImage as error:
             self.bad.append((row, 0, error.reason, error.message))
 
+    def by_row(self, first: int) -> list[tuple[int, int, Reason, str]]:
+        """Returns what is bad in the order of rows, with their numbers in the pack."""
+        return sorted((first + row, *rest) for row, *rest in self.bad)
+
     def results(self, fields: Sequence[str]) -> dict[str, Array]:
         """Returns the checksums, if they are wanted."""
         return {f"checksum/{name}": c for name, c in zip(fields, self.found, strict=False)}
@@ -377,7 +380,7 @@ def compare_part(task: Mapping[str, Any], arrays: Mapping[str, Array], part: Par
                     check.bad.append((row, slot, error.reason, error.message))
     finally:
         source.close()
-    return {"bad": [(task["first_row"] + row, *rest) for row, *rest in check.bad], "places": []}, {}
+    return {"bad": check.by_row(task["first_row"]), "places": []}, {}
 
 
 def file_checksum(source: FolderSource, row: int, slot: int, size: int, buffer: memoryview) -> int:

@@ -309,7 +309,7 @@ class Verification:
                 return None
             if moved := full + empty:
                 self.place(
-                    os.path.basename(file), f"{moved} fields are not where fastconv puts them"
+                    os.path.basename(file), f"{moved} of its fields are not where fastconv puts them"
                 )
                 return None
             structure = shard_structure(writer, reader.meta, table, layout, first, scratch)
@@ -388,7 +388,7 @@ class Verification:
                         reason: Reason = error.reason or "unreadable"  # type: ignore[assignment]
                         check.bad.append((row, slot, reason, str(error)))
             self.went_on(cut)
-        self.bad += [self.field(*entry) for entry in check.bad]
+        self.bad += [self.field(*entry) for entry in check.by_row(0)]
 
     def compare(self, source: str) -> None:
         """Compares the pack with the folder that was packed."""

@@ -200,11 +200,11 @@ class PackDataset(Dataset[Any]):
             return [[]] * len(rows)
         epoch, seed = getattr(indices, "epoch", None), getattr(indices, "seed", 0)
         if epoch is None:
-            numbers: list[list[float]] = torch.rand(
-                (len(rows), decoder.draws), dtype=torch.float64
-            ).tolist()
-            return numbers
-        return draws(seed, epoch, rows, decoder.draws).tolist()
+            numbers = torch.rand((len(rows), decoder.draws), dtype=torch.float64).numpy()
+        else:
+            numbers = draws(seed, epoch, rows, decoder.draws)
+        each: list[list[float]] = numbers.tolist()
+        return each
 
     def _image(
         self, data: memoryview, draw: Sequence[float], out: npt.NDArray[np.uint8] | None

@@ -18,7 +18,6 @@ __all__ = [
     "CheckOption",
     "ClassOrderOption",
     "ClassesOption",
-    "JsonLinesOption",
     "JsonOption",
     "LabelsFileOption",
     "MaxPixelsOption",
@@ -72,12 +71,6 @@ JsonOption = Annotated[
     bool,
     typer.Option(
         "--json", help="Print one JSON object on stdout and nothing else.", rich_help_panel=OUTPUT
-    ),
-]
-JsonLinesOption = Annotated[
-    bool,
-    typer.Option(
-        "--json", help="Print one JSON object a line on stdout.", rich_help_panel=OUTPUT
     ),
 ]
 QuietOption = Annotated[

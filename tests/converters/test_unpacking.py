@@ -52,7 +52,9 @@ def write(root: Path, files: dict[bytes, bytes]) -> Path:
     return root
 
 
-def tar(path: Path, members: list[tuple[str, bytes]], odd: tuple[tarfile.TarInfo, ...] = ()) -> Path:
+def tar(
+    path: Path, members: list[tuple[str, bytes]], odd: tuple[tarfile.TarInfo, ...] = ()
+) -> Path:
     with tarfile.open(path, "w") as file:
         for name, data in members:
             member = tarfile.TarInfo(name)
@@ -111,7 +113,9 @@ def test_it_works_with_shards_and_below_an_empty_folder(odd_tree: Path, tmp_path
     out.mkdir()
     inode = out.stat().st_ino
     unpack(tmp_path / "pack", out)
-    assert content(out) == {name: data for name, data in content(odd_tree).items() if b".png" in name.lower()}
+    assert content(out) == {
+        name: data for name, data in content(odd_tree).items() if b".png" in name.lower()
+    }
     assert out.stat().st_ino == inode
 
 
@@ -137,7 +141,9 @@ def test_a_sidecar_of_two_images_comes_back_once(tmp_path: Path) -> None:
 def test_labels_and_columns_of_a_file_come_back(tmp_path: Path) -> None:
     tree = write(tmp_path / "tree", {b"%d.png" % number: png(number) for number in range(4)})
     labels = tmp_path / "labels.csv"
-    labels.write_text("file_name,label,who,n\n0.png,b,Änne,1\n1.png,a,,2\n2.png,b,x,3\n3.png,a,y,4\n")
+    labels.write_text(
+        "file_name,label,who,n\n0.png,b,Änne,1\n1.png,a,,2\n2.png,b,x,3\n3.png,a,y,4\n"
+    )
     first = pack(tree, tmp_path / "p.lmdb", labels=labels)
     report = unpack(tmp_path / "p.lmdb", tmp_path / "out")
     lines = (tmp_path / "out/metadata.jsonl").read_text("ascii").splitlines()
@@ -150,7 +156,9 @@ def test_labels_and_columns_of_a_file_come_back(tmp_path: Path) -> None:
 def test_labels_that_are_integers_come_back(tmp_path: Path) -> None:
     tree = write(tmp_path / "tree", {b"%d.png" % number: png(number) for number in range(2)})
     labels = tmp_path / "labels.jsonl"
-    labels.write_text('{"file_name": "0.png", "label": -7, "n": 1}\n{"file_name": "1.png", "label": 12}\n')
+    labels.write_text(
+        '{"file_name": "0.png", "label": -7, "n": 1}\n{"file_name": "1.png", "label": 12}\n'
+    )
     first = pack(tree, tmp_path / "p.tar", labels=labels)
     unpack(tmp_path / "p.tar", tmp_path / "out")
     again = pack(tmp_path / "out", tmp_path / "q.tar", labels=tmp_path / "out/metadata.jsonl")
@@ -175,7 +183,11 @@ def unsafe(tmp_path: Path) -> Path:
         "b//empty.png", "c/../inside.png",
     ]  # fmt: skip
     members = [(name, png(number)) for number, name in enumerate(names)]
-    link, hard, folder = tarfile.TarInfo("link.png"), tarfile.TarInfo("hard.png"), tarfile.TarInfo("d")
+    link, hard, folder = (
+        tarfile.TarInfo("link.png"),
+        tarfile.TarInfo("hard.png"),
+        tarfile.TarInfo("d"),
+    )
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
     hard.type, hard.linkname = tarfile.LNKTYPE, "good.png"
     folder.type = tarfile.DIRTYPE
@@ -239,7 +251,9 @@ def test_names_of_no_file(name: str) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    tree = write(tmp_path / "small", {b"cat/1.png": png(1), b"cat/2.png": png(2), b"dog/3.png": png(3)})
+    tree = write(
+        tmp_path / "small", {b"cat/1.png": png(1), b"cat/2.png": png(2), b"dog/3.png": png(3)}
+    )
     pack(tree, tmp_path / "small.tar")
     return tmp_path / "small.tar"
 
@@ -264,20 +278,27 @@ def test_links_are_not_followed(small: Path, tmp_path: Path) -> None:
     (out / "cat").symlink_to("../elsewhere")
     (out / "dog").mkdir()
     (out / "dog/3.png").symlink_to("../../elsewhere/1.png")
-    report = unpack(small, out, overwrite=True)
+    with pytest.raises(UsageError, match="cat: is there already, a link that is not followed"):
+        unpack(small, out, overwrite=True)
     assert content(elsewhere) == {b"1.png": b"safe"}
     assert (out / "cat").is_symlink()
+    assert (out / "dog/3.png").is_symlink(), "nothing was changed"
+    (out / "cat").unlink()
+    report = unpack(small, out, overwrite=True)
+    assert content(elsewhere) == {b"1.png": b"safe"}
     assert (out / "dog/3.png").read_bytes() == png(3)
     assert not (out / "dog/3.png").is_symlink()
-    assert reasons(report) == [("cat/1.png", "unsafe_path"), ("cat/2.png", "unsafe_path")]
-    assert (report.status, report.samples) == ("partial", 1)
+    assert (report.status, report.samples) == ("done", 3)
 
 
 def test_what_stands_in_the_way_is_left(small: Path, tmp_path: Path) -> None:
     out = write(tmp_path / "out", {b"cat/1.png/x": b"x", b"dog": b"a file"})
     report = unpack(small, out, overwrite=True)
     assert content(out) == {b"cat/1.png/x": b"x", b"dog": b"a file", b"cat/2.png": png(2)}
-    assert reasons(report) == [("cat/1.png", "not_a_regular_file"), ("dog/3.png", "not_a_regular_file")]
+    assert reasons(report) == [
+        ("cat/1.png", "not_a_regular_file"),
+        ("dog/3.png", "not_a_regular_file"),
+    ]
 
 
 def test_a_path_of_what_is_being_written_is_refused(tmp_path: Path) -> None:
@@ -309,7 +330,9 @@ def test_places_that_cannot_be(small: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_damaged_bytes_are_not_written(tmp_path: Path, format: str) -> None:
-    tree = write(tmp_path / "tree", {b"a/%d.png" % n: png(n) for n in range(3)} | {b"a/1.txt": b"caption"})
+    tree = write(
+        tmp_path / "tree", {b"a/%d.png" % n: png(n) for n in range(3)} | {b"a/1.txt": b"caption"}
+    )
     path = tmp_path / "pack"
     pack(tree, path, format=format, sidecars=("txt",))
     damage(path, 1, 0)

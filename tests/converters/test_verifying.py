@@ -1,0 +1,655 @@
+"""Verifying: a whole pack is well, and a changed byte is found wherever it is."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import struct
+import tarfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import h5py
+import lmdb
+import pytest
+from PIL import Image
+
+from fastconv.converters import Sharding, pack, verifying
+from fastconv.converters import verify as verify_module
+from fastconv.converters.engines.local import Answer, Task, raise_error
+from fastconv.converters.report import Progress
+from fastconv.converters.verifying import VerifyFailedError, VerifyReport, verify
+from fastconv.converters.worker import answer
+from fastconv.loaders.errors import CorruptPackError, FastconvError, PackError, UsageError
+from fastconv.loaders.open import open_pack
+
+Damage = Callable[[Path, int], None]
+
+
+class SameProcess:
+    """Runs tasks as the engine does, but here: no processes are started, and all is counted."""
+
+    def __init__(self, workers: int) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+        for task in tasks:
+            content, arrays = answer(json.loads(json.dumps(dict(task.content))), task.arrays)
+            assert task.about()
+            raise_error(content)
+            yield Answer(task.number, content, arrays)
+
+
+@pytest.fixture(autouse=True)
+def same_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "processes" not in request.fixturenames:
+        monkeypatch.setattr(verifying, "LocalEngine", SameProcess)
+
+
+@pytest.fixture
+def processes() -> None:
+    """Lets a test use real worker processes."""
+
+
+def png(number: int, size: int = 2) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (size + number % 5, size), (number % 256, 7, 9)).save(file, "PNG")
+    return file.getvalue()
+
+
+def jpeg(seed: int, cut: int = 0) -> bytes:
+    file = io.BytesIO()
+    Image.effect_noise((64, 40 + seed), 80).save(file, "JPEG", quality=90)
+    return file.getvalue()[: -cut or None]
+
+
+def write(root: Path, files: dict[str, bytes]) -> Path:
+    for name, data in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    return root
+
+
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a folder with many tiny images, some of several pages, and captions beside most."""
+    root = tmp_path_factory.mktemp("source") / "tree"
+    files = {}
+    for number in range(200):
+        name = f"{'ant' if number < 90 else 'bee'}/{number:03d}"
+        files[f"{name}.png"] = png(number) if number % 9 else jpeg(number % 7)
+        if number % 4:
+            files[f"{name}.txt"] = b"x" * (number % 50)
+    return write(root, files)
+
+
+PACKS: dict[str, dict[str, Any]] = {
+    "pack.lmdb": {},
+    "pack.tar": {},
+    "pack.h5": {},
+    "shards": {"format": "webdataset", "sharding": Sharding(samples=30)},
+    "vlen.h5": {"options": {"layout": "vlen"}},
+}
+
+
+@pytest.fixture(params=PACKS)
+def packed(request: pytest.FixtureRequest, tree: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "here" / str(request.param)
+    path.parent.mkdir()
+    pack(tree, path, sidecars=("txt",), **PACKS[request.param])
+    return path
+
+
+def data_file(path: Path) -> Path:
+    if path.is_dir():
+        return (
+            path / "data.mdb" if (path / "data.mdb").exists() else path / f"{path.name}-000001.tar"
+        )
+    return path
+
+
+def change(file: Path, place: int, data: bytes | None = None) -> None:
+    """Changes a byte of a file, or writes some."""
+    with open(file, "r+b") as stream:
+        stream.seek(place)
+        old = stream.read(1)
+        stream.seek(place)
+        stream.write(bytes([old[0] ^ 0x21]) if data is None else data)
+
+
+def found(report: VerifyReport) -> list[tuple[str, str]]:
+    """Returns what was found: a path or a place, and the reason."""
+    entries = [bad.to_json() for bad in report.bad]
+    return [(str(e.get("path", e.get("where"))), e["reason"]) for e in entries]
+
+
+def state(folder: Path) -> dict[str, tuple[int, int]]:
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return {str(f.relative_to(folder)): (f.stat().st_mtime_ns, f.stat().st_size) for f in files}
+
+
+# -- what is well
+
+
+def test_a_pack_just_made_is_well(packed: Path, tree: Path) -> None:
+    before = state(packed.parent)
+    seen: list[Progress] = []
+    report = verify(packed, decode=True, against=tree, progress=seen.append)
+    assert found(report) == []
+    assert report.warnings == []
+    assert (report.status, report.samples, report.classes) == ("done", 200, ("ant", "bee"))
+    assert report.fields == ("image", "txt")
+    assert report.checksums
+    assert report.pixels
+    assert report.structure == (packed.name != "vlen.h5")
+    assert report.source == str(tree)
+    assert (seen[-1].samples, seen[-1].bytes) == (seen[-1].samples_total, seen[-1].bytes_total)
+    assert state(packed.parent) == before
+
+
+def test_it_runs_in_processes(tree: Path, tmp_path: Path, processes: None) -> None:
+    pack(tree, tmp_path / "p.lmdb", sidecars=("txt",))
+    change(tmp_path / "p.lmdb/data.mdb", payload(tmp_path / "p.lmdb", 7, 1))
+    report = verify(tmp_path / "p.lmdb", workers=2, against=tree)
+    assert found(report) == [("ant/007.txt", "corrupt")]
+
+
+def test_packs_of_one_part_and_of_many(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastconv.converters.plan.PART_BYTES", 20_000)
+    monkeypatch.setattr("fastconv.converters.structure.REACH", 400)
+    monkeypatch.setattr("fastconv.converters.verify.WINDOW", 4096)
+    for name, arguments in PACKS.items():
+        pack(tree, tmp_path / name, sidecars=("txt",), **arguments)
+        assert found(verify(tmp_path / name)) == []
+
+
+def test_fields_larger_than_a_window(tmp_path: Path) -> None:
+    large = png(1) + bytes(range(256)) * 10_000
+    tree = write(
+        tmp_path / "tree", {"a/1.png": large, "a/1.txt": b"x" * 3_000_000, "a/2.png": png(2)}
+    )
+    for name in ("p.lmdb", "p.tar", "p.h5"):
+        path = tmp_path / name
+        pack(tree, path, sidecars=("txt",))
+        assert found(verify(path, decode=True, against=tree)) == []
+        for slot, at in ((0, 2_000_000), (1, 1_500_000)):
+            change(data_file(path), payload(path, 0, slot) + at)
+        assert found(verify(path)) == [("a/1.png", "corrupt"), ("a/1.txt", "corrupt")]
+    (tree / "a/1.txt").write_bytes(b"x" * 2_999_999 + b"y")
+    pack(tree, tmp_path / "q.h5", sidecars=("txt",))
+    (tree / "a/1.txt").write_bytes(b"x" * 3_000_000)
+    assert found(verify(tmp_path / "q.h5", against=tree)) == [("a/1.txt", "changed")]
+
+
+# -- a changed byte
+
+
+def payload(path: Path, row: int, slot: int = 0) -> int:
+    table = open_pack(path).table
+    return table.base[slot] + int(table.offset[slot][row])
+
+
+def test_a_byte_of_a_sample(packed: Path) -> None:
+    change(data_file(packed), payload(packed, 40, 0) + 10)
+    change(data_file(packed), payload(packed, 45, 1) + 3)
+    report = verify(packed)
+    assert found(report) == [("ant/040.png", "corrupt"), ("ant/045.txt", "corrupt")]
+    assert report.status == "partial"
+    assert "sample 40, key 040" in report.bad[0].message
+    assert "field txt" in report.bad[1].message
+
+
+def tar_places(path: Path) -> dict[str, int]:
+    """Returns places in a tar of every kind, by what they are."""
+    row = open_pack(path).table.shard_row.tolist()[1] if path.is_dir() else 0
+    at = payload(path, row + 1) - 512  # the header of the second sample of the file
+    return {
+        "name": at + 1, "mode": at + 101, "size": at + 130, "checksum": at + 150, "magic": at + 258,
+        "zeros": at + 505, "padding": payload(path, row + 2) - 512 - 2 * 512 - 1,
+        "id": payload(path, row) - 512 + 300, "first checksum": payload(path, row) - 512 + 150,
+        "end": os.path.getsize(data_file(path)) - 700,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["pack.tar", "shards"])
+def test_bytes_of_a_tar_between_its_samples(tree: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    pack(tree, path, sidecars=("txt",), **PACKS[name])
+    file = data_file(path)
+    for what, place in tar_places(path).items():
+        change(file, place)
+        report = verify(path)
+        assert report.status == "partial", what
+        if report.checksums and what != "id":
+            ((where, reason),) = found(report)
+            assert reason == "bad_record", what
+            assert where.startswith(f"{file.name} offset "), what
+            assert abs(int(where.rpartition(" ")[2]) - place) <= 512, what
+        change(file, place)
+    assert found(verify(path)) == []
+
+
+def lmdb_places(path: Path) -> dict[str, int]:
+    """Returns places in an LMDB of every kind, by what they are."""
+    data = data_file(path).read_bytes()
+    pages = range(2, len(data) // 4096)
+    flags = {number: struct.unpack_from("<H", data, number * 4096 + 10)[0] for number in pages}
+    numbered = [n for n in pages if struct.unpack_from("<Q", data, n * 4096)[0] == n]
+    leaf = next(n * 4096 for n in numbered if flags[n] == 2)
+    branch = next(n * 4096 for n in numbered if flags[n] == 1)
+    run = next(n * 4096 for n in numbered if flags[n] == 4)
+    lower, upper = struct.unpack_from("<HH", data, leaf + 12)
+    return {
+        "leaf head": leaf + 1, "leaf flags": leaf + 10, "leaf pointer": leaf + 17, "leaf slack": leaf + lower,
+        "node size": leaf + upper, "node flags": leaf + upper + 4, "node key": leaf + upper + 9,
+        "branch head": branch + 12, "branch node": branch + 4096 - 9, "branch slack": branch + 2000,
+        "run head": run + 12, "meta magic": 16 + 8, "meta map": 4096 + 32, "meta entries": 4096 + 16 + 112,
+        "meta root": 4096 + 16 + 116, "meta slack": 4096 + 3000,
+    }  # fmt: skip
+
+
+def test_bytes_of_an_lmdb_between_its_samples(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pack.lmdb"
+    pack(tree, path, sidecars=("txt",))
+    for what, place in lmdb_places(path).items():
+        change(data_file(path), place)
+        try:
+            report = verify(path)
+            assert report.status == "partial", what
+            assert {reason for _, reason in found(report)} == {"bad_record"}, what
+        except PackError:
+            pass
+        change(data_file(path), place)
+    assert found(verify(path)) == []
+
+
+@pytest.mark.parametrize("name", ["pack.tar", "shards"])
+def test_bytes_of_a_table_beside_its_data(tree: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    pack(tree, path, sidecars=("txt",), **PACKS[name])
+    index = path / "index.safetensors" if path.is_dir() else Path(f"{path}.index.safetensors")
+    data = index.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    places = {
+        column: start + entry["data_offsets"][0]
+        for column, entry in header.items()
+        if column[0] != "_"
+    }
+    assert len(places) == 13
+    places |= {"size": 0, "text": data.index(b"fastconv"), "id": data.index(b'\\"id\\"') + 10}
+    for what, place in places.items():
+        change(index, place)
+        try:
+            assert verify(path).status == "partial", what
+        except CorruptPackError:
+            assert what == "shard_row"
+        change(index, place)
+    assert found(verify(path)) == []
+    change(index, start - 1, b"\t")
+    assert found(verify(path)) == [(index.name, "bad_record")]
+    change(index, start - 1, b" ")
+    with open(index, "ab") as file:
+        file.write(b"more")
+    assert found(verify(path)) == [(index.name, "bad_record")]
+
+
+@pytest.mark.parametrize("name", ["pack.h5", "pack.lmdb"])
+def test_bytes_of_a_table_inside(tree: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    pack(tree, path, sidecars=("txt",))
+    file = data_file(path)
+    content = file.read_bytes()
+    table = open_pack(path).table
+    for column, array in table.arrays().items():
+        if column == "shard_row":
+            continue
+        data = array.tobytes()
+        begin = data[: min(len(data), 400)]
+        place = content.rindex(begin)
+        change(file, place + len(begin) // 2)
+        try:
+            report = verify(path)
+            assert report.status == "partial", column
+            assert report.checksums
+            assert not report.structure or column.startswith("offset")
+        except PackError:
+            pass
+        change(file, place + len(begin) // 2)
+    assert found(verify(path)) == []
+
+
+def test_the_last_offset_of_an_hdf5(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pack.h5"
+    pack(tree, path, sidecars=("txt",))
+    with h5py.File(path) as file:
+        place = file["offsets"].id.get_offset() + 8 * 200
+    change(path, place)
+    report = verify(path)
+    assert report.status == "partial" or report.warnings
+
+
+def test_bytes_that_the_library_of_hdf5_writes_give_a_warning(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pack.h5"
+    pack(tree, path)
+    change(path, path.read_bytes().index(b'["ant", "bee"]') + 3)
+    report = verify(path)
+    assert report.status == "done"
+    assert len(report.warnings) == 1
+    assert "HDF5 library" in report.warnings[0]
+    with open(path, "ab") as file:
+        file.write(b"more")
+    assert len(verify(path).warnings) == 1
+
+
+def test_a_disk_that_cannot_be_read(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack(tree, tmp_path / "p.tar", sidecars=("txt",))
+    place = payload(tmp_path / "p.tar", 9)
+    read = os.pread
+
+    def failing(fd: int, size: int, start: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith("p.tar") and start <= place < start + size:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(fd, size, start)
+
+    monkeypatch.setattr(verify_module, "WINDOW", 16384)
+    monkeypatch.setattr(verify_module.os, "pread", failing)
+    report = verify(tmp_path / "p.tar")
+    reasons = {reason for _, reason in found(report)}
+    assert reasons == {"unreadable"}
+    names = [name for name, _ in found(report)]
+    assert "ant/009.jpg" in names or "ant/009.png" in names
+    assert any(name.startswith("p.tar offset") for name in names)
+
+
+# -- a pack that is not whole
+
+
+@pytest.mark.parametrize("name", ["pack.lmdb", "pack.h5"])
+def test_a_pack_cut_short(tree: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    pack(tree, path)
+    size = os.path.getsize(data_file(path))
+    for kept in (size // 2, size - 1, 100):
+        os.truncate(data_file(path), kept)
+        with pytest.raises(PackError, match=r"truncated|damaged"):
+            verify(path)
+
+
+def test_a_tar_cut_short(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "p.tar"
+    pack(tree, path)
+    os.truncate(path, payload(path, 100) + 5)
+    report = verify(path)
+    assert found(report)[0] == ("100.png", "truncated")
+    assert found(report)[1] == ("p.tar", "bad_record")
+    assert "truncated" in report.bad[1].message
+    assert any("no checksums" in line for line in report.warnings)
+
+
+def test_a_file_cut_short_meanwhile(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "p.tar"
+    pack(tree, path)
+    monkeypatch.setattr("fastconv.converters.plan.PART_BYTES", 200_000)
+
+    def cut(progress: Progress) -> None:
+        os.truncate(path, 100)
+
+    with pytest.raises(FastconvError, match="truncated since it was opened"):
+        verify(path, progress=cut)
+
+
+def test_bytes_behind_the_end(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "p.lmdb"
+    pack(tree, path)
+    with open(path / "data.mdb", "ab") as file:
+        file.write(bytes(4096))
+    report = verify(path)
+    assert found(report) == [("data.mdb", "bad_record")]
+    assert "where fastconv writes" in report.bad[0].message
+
+
+def test_a_shard_that_is_gone(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "shards"
+    pack(tree, path, **PACKS["shards"])
+    (path / "shards-000002.tar").unlink()
+    report = verify(path)
+    assert found(report) == [("shards", "bad_record")]
+    assert "is missing" in report.bad[0].message
+
+
+def test_an_lmdb_that_somebody_wrote_to(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "p.lmdb"
+    pack(tree, path)
+    with lmdb.open(str(path), map_size=1 << 24) as env, env.begin(write=True) as transaction:
+        transaction.put(b"001", b"something else")
+    report = verify(path)
+    assert found(report) == [("p.lmdb", "bad_record")]
+    assert "written to since" in report.bad[0].message
+
+
+def test_a_pack_that_lays_its_samples_out_otherwise(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "p.tar"
+    pack(tree, path)
+    monkeypatch.setattr("fastconv.converters.formats.webdataset.BLOCK", 1024)
+    report = verify(path)
+    assert found(report) == [("p.tar", "bad_record")]
+    assert "not where fastconv puts them" in report.bad[0].message
+
+
+def test_settings_of_another_version(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "p.tar"
+    pack(tree, path)
+    index = Path(f"{path}.index.safetensors")
+    data = index.read_bytes()
+    settings = b'\\"settings\\":{}'
+    length = int.from_bytes(data[:8], "little")
+    header = data[8 : 8 + length].rstrip().replace(settings, b'\\"settings\\":{\\"turbo\\":1}')
+    header += b" " * (-(8 + len(header)) % 64)
+    index.write_bytes(len(header).to_bytes(8, "little") + header + data[8 + length :])
+    with pytest.raises(CorruptPackError, match="turbo"):
+        verify(path)
+
+
+def test_no_space_for_scratch_files(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    pack(tree, tmp_path / "p.tar")
+    monkeypatch.setattr("fastconv.converters.structure.pwrite_all", full)
+    with pytest.raises(PackError, match="TMPDIR"):
+        verify(tmp_path / "p.tar")
+
+
+# -- packs of others
+
+
+def tar(path: Path, members: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w") as file:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
+    return path
+
+
+def test_a_tar_of_somebody_else(tmp_path: Path) -> None:
+    members = {
+        "1.png": png(1),
+        "1.cls": b"3",
+        "2.jpg": jpeg(2, cut=300),
+        "3.jpg": png(3),
+        "4.txt": b"x",
+    }
+    path = tar(tmp_path / "p.tar", members)
+    report = verify(path)
+    assert found(report) == [("4", "missing_part")]
+    assert (report.id, report.checksums, report.structure) == ("", False, False)
+    assert len(report.warnings) == 1
+    assert "--decode" in report.warnings[0]
+    report = verify(path, decode=True)
+    assert found(report) == [("4", "missing_part"), ("2.jpg", "truncated")]
+    assert report.pixels
+
+
+def test_a_tar_without_a_whole_sample(tmp_path: Path) -> None:
+    path = tar(tmp_path / "p.tar", {"4.txt": b"x"})
+    with pytest.raises(VerifyFailedError, match="missing_part") as caught:
+        verify(path)
+    assert caught.value.report is not None
+    assert caught.value.report.status == "failed"
+
+
+def test_a_tar_of_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "p.tar"
+    path.write_bytes(bytes(10240))
+    report = verify(path)
+    assert report.status == "done"
+    assert "the pack holds no samples (0 records)" in report.warnings
+
+
+def test_our_tar_without_its_table(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "p.tar"
+    pack(tree, path)
+    os.unlink(f"{path}.index.safetensors")
+    report = verify(path)
+    assert (report.status, report.samples, report.checksums) == ("done", 200, False)
+    assert any("no checksums" in line for line in report.warnings)
+
+
+def test_a_raw_folder(tmp_path: Path) -> None:
+    tree = write(
+        tmp_path / "tree", {"a/1.png": png(1), "a/2.jpg": jpeg(1, cut=300), "b/3.jpg": png(3)}
+    )
+    report = verify(tree)
+    assert report.status == "done"
+    assert len(report.warnings) == 1
+    assert found(verify(tree, decode=True)) == [("a/2.jpg", "truncated")]
+
+
+def test_a_raw_folder_whose_files_go_away(tmp_path: Path) -> None:
+    tree = write(tmp_path / "tree", {f"a/{number:03d}.png": png(number) for number in range(100)})
+
+    def remove(progress: Progress) -> None:
+        (tree / "a/099.png").unlink(missing_ok=True)
+
+    assert found(verify(tree, progress=remove)) == [("a/099.png", "vanished")]
+
+
+# -- pixels
+
+
+def test_damaged_pixels_are_found_by_decoding(tmp_path: Path) -> None:
+    tree = write(
+        tmp_path / "tree", {"a/1.png": png(1), "a/2.jpg": jpeg(1, cut=300), "a/3.png": png(9, 50)}
+    )
+    for name in ("p.lmdb", "p.tar", "p.h5"):
+        pack(tree, tmp_path / name)
+        assert verify(tmp_path / name).status == "done"
+        report = verify(tmp_path / name, decode=True, max_pixels=1000_000)
+        assert found(report) == [("a/2.jpg", "truncated")]
+    report = verify(tmp_path / "p.lmdb", decode=True, max_pixels=2600)
+    assert found(report) == [("a/2.jpg", "too_large"), ("a/3.png", "too_large")]
+
+
+# -- the folder that was packed
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    files = {f"{name}/{number}.png": png(number) for name in ("ant", "bee") for number in range(4)}
+    return write(tmp_path / "source", files | {"ant/1.txt": b"caption", "bee/2.txt": b"caption"})
+
+
+@pytest.mark.parametrize("name", ["p.lmdb", "p.tar", "p.h5"])
+def test_what_differs_from_the_folder(source: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    pack(source, path, sidecars=("txt",))
+    (source / "ant/0.png").unlink()
+    (source / "ant/1.txt").write_bytes(b"captiom")
+    (source / "ant/2.png").write_bytes(png(2) + b"more")
+    (source / "ant/3.png").rename(source / "bee/3 new.png")
+    write(
+        source,
+        {"ant/new.png": png(1), "ant/page.png": b"<html>", "bee/1.txt": b"new", "x.md": b"x"},
+    )
+    report = verify(path, against=source)
+    assert sorted(found(report)) == [
+        ("ant/0.png", "vanished"),
+        ("ant/1.txt", "changed"),
+        ("ant/2.png", "changed"),
+        ("ant/3.png", "vanished"),
+        ("ant/new.png", "missing_part"),
+        ("bee/1.txt", "missing_part"),
+        ("bee/3 new.png", "missing_part"),
+    ]
+    assert all(str(source) in bad.message for bad in report.bad)
+    assert report.status == "partial"
+
+
+def test_a_folder_is_walked_as_it_was_packed(source: Path, tmp_path: Path) -> None:
+    write(source, {"outside.png": png(1), "ant/none": png(2), "ant/text": b"text"})
+    pack(source, tmp_path / "p.lmdb")
+    assert found(verify(tmp_path / "p.lmdb", against=source)) == []
+    pack(source, tmp_path / "q.lmdb", any_extension=True, labels=False)
+    assert found(verify(tmp_path / "q.lmdb", against=source)) == []
+
+
+def test_columns_of_labels_are_no_files(source: Path, tmp_path: Path) -> None:
+    names = sorted(str(file.relative_to(source)) for file in source.rglob("*.png"))
+    labels = tmp_path / "labels.csv"
+    labels.write_text("file_name,label,n\n" + "".join(f"{name},a,1\n" for name in names))
+    pack(source, tmp_path / "p.tar", labels=labels, sidecars=("txt",))
+    assert found(verify(tmp_path / "p.tar", against=source)) == []
+
+
+def test_a_pack_without_checksums_is_compared_too(tmp_path: Path) -> None:
+    files = {"a/1.png": png(1), "a/1.txt": b"caption", "a/2.png": png(2), "a/3.png": png(3)}
+    source = write(tmp_path / "source", files)
+    path = tar(tmp_path / "p.tar", files)
+    assert found(verify(path, against=source)) == []
+    (source / "a/2.png").write_bytes(png(7))
+    (source / "a/1.txt").write_bytes(b"captiom")
+    report = verify(path, against=source)
+    assert sorted(found(report)) == [("a/1.txt", "changed"), ("a/2.png", "changed")]
+    assert found(verify(tmp_path / "source", against=source)) == []
+
+
+def test_a_damaged_table_is_not_compared(source: Path, tmp_path: Path) -> None:
+    path = tmp_path / "p.tar"
+    pack(source, path)
+    index = Path(f"{path}.index.safetensors")
+    change(index, index.read_bytes().rindex(b"ant/0.png"))
+    report = verify(path, against=source)
+    assert found(report) == [("the sample table", "bad_record")]
+    assert any("not compared" in line for line in report.warnings)
+
+
+def test_wrong_arguments(source: Path, tmp_path: Path) -> None:
+    path = tmp_path / "p.tar"
+    pack(source, path)
+    with pytest.raises(UsageError, match="no such folder"):
+        verify(path, against=tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="worker"):
+        verify(path, workers=0)
+    with pytest.raises(PackError, match="no such file"):
+        verify(tmp_path / "nowhere")
