@@ -18,7 +18,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from importlib import import_module
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +63,7 @@ DECODERS: dict[str, Decoder] = {
     "CenterCrop(112, resize=128)": CenterCrop(112, resize=128),
 }
 MEASURED = tuple(DECODERS)[:2]
-"""The others are there for their pixels: most photos are reduced while they are decoded for them."""
+"""The others are there for their pixels: for them most photos are reduced while being decoded."""
 
 
 class Sample(NamedTuple):
@@ -135,7 +137,8 @@ def in_two_processes(make: Callable[[Sequence[Sample]], None], todo: Sequence[Sa
             finally:
                 os._exit(1)
         children.append(child)
-    if any([os.waitpid(child, 0)[1] for child in children]):
+    codes = [os.waitpid(child, 0)[1] for child in children]
+    if any(codes):
         raise RuntimeError("a process failed")
 
 
@@ -153,7 +156,9 @@ def cpu_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def measure_images(photos: Sequence[bytes], name: str, rounds: int) -> tuple[Table, Measured]:
+def measure_images(
+    photos: Sequence[bytes], name: str, rounds: int
+) -> tuple[Table, dict[str, Measured]]:
     """Returns how long whole images take.
 
     Args:
@@ -177,10 +182,8 @@ def measure_images(photos: Sequence[bytes], name: str, rounds: int) -> tuple[Tab
         "fastconv, 2 threads": lambda: in_two_threads(ours, todo),
         "fastconv, 2 processes": lambda: in_two_processes(ours, todo),
     }
-    found = interleaved(
-        {way: lambda work=work: timed(work, len(todo)) for way, work in ways.items()},  # type: ignore[misc]
-        rounds,
-    )
+    contestants = {way: partial(timed, work, len(todo)) for way, work in ways.items()}
+    found = interleaved(contestants, rounds)
     table = Table(
         name,
         ["", "images/s", "range", "CPU ms an image", "range", "CPU of Pillow over its own"],
@@ -230,6 +233,19 @@ def at_eighths(eighths: int) -> Callable[[Case], object]:
     return decode
 
 
+def ways_to_decode() -> dict[str, Callable[[Case], object]]:
+    """Returns what can decode a picture."""
+    return {
+        "whole": lambda case: simplejpeg.decode_jpeg(case.data),
+        "what RandomResizedCrop(224) needs": needed,
+        "its header": lambda case: jpeg.read_header(memoryview(case.data)),
+        **{f"{eighths}/8 of its size": at_eighths(eighths) for eighths in range(1, 8)},
+        "fast DCT": lambda case: simplejpeg.decode_jpeg(case.data, fastdct=True),
+        "fast upsampling": lambda case: simplejpeg.decode_jpeg(case.data, fastupsample=True),
+        "Pillow": lambda case: Image.open(io.BytesIO(case.data)).load(),
+    }
+
+
 def part_of(case: Case) -> Pixels:
     """Returns the part that is resized."""
     x, y, width, height = case.geometry[:4]
@@ -238,7 +254,7 @@ def part_of(case: Case) -> Pixels:
 
 def interpolated(pixels: Pixels, size: Size, planes: bool) -> torch.Tensor:
     """Returns pixels as torch resizes them, from pixels or from planes."""
-    image = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1).unsqueeze(0)
+    image = torch.from_numpy(np.array(pixels)).permute(2, 0, 1).unsqueeze(0)
     image = image.contiguous() if planes else image
     return torch.nn.functional.interpolate(image, size, mode="bilinear", antialias=True)
 
@@ -265,52 +281,43 @@ def ways_to_resize() -> dict[str, Callable[[Case], object]]:
         "Pillow resize(box=, reducing_gap=2)": lambda case: pillow(case, 2.0),
     }
     try:
-        import cv2
+        cv2 = import_module("cv2")
     except ImportError:
         return found
     cv2.setNumThreads(1)
-    kinds = {"INTER_AREA": cv2.INTER_AREA, "INTER_LINEAR, not antialiased": cv2.INTER_LINEAR}
-    for name, kind in kinds.items():
-        found[f"OpenCV {name}"] = lambda case, kind=kind: cv2.resize(  # type: ignore[misc]
-            part_of(case), size, dst=out, interpolation=kind
-        )
+
+    def opencv(case: Case, kind: int) -> None:
+        cv2.resize(part_of(case), size, dst=out, interpolation=kind)
+
+    found["OpenCV INTER_AREA"] = partial(opencv, kind=cv2.INTER_AREA)
+    found["OpenCV INTER_LINEAR, not antialiased"] = partial(opencv, kind=cv2.INTER_LINEAR)
     return found
 
 
-def measure_steps(photos: Sequence[bytes], rounds: int) -> tuple[list[Table], Measured]:
+def measure_steps(photos: Sequence[bytes], rounds: int) -> tuple[list[Table], dict[str, Measured]]:
     """Returns how long each step takes, and what else could do it."""
     cases = cases_of(photos)
-    whole = "whole"
-    tables = {
-        "Decoding a JPEG": {
-            "reading its header": lambda case: jpeg.read_header(memoryview(case.data)),
-            whole: lambda case: simplejpeg.decode_jpeg(case.data),
-            "what RandomResizedCrop(224) needs": needed,
-            "whole, fast DCT": lambda case: simplejpeg.decode_jpeg(case.data, fastdct=True),
-            "whole, fast upsampling": lambda case: simplejpeg.decode_jpeg(
-                case.data, fastupsample=True
-            ),
-            **{f"{eighths}/8": at_eighths(eighths) for eighths in range(1, 8)},
-            "whole, Pillow": lambda case: Image.open(io.BytesIO(case.data)).load(),
-        },
-        "Resizing a part to 224 x 224": ways_to_resize(),
-    }
-    reports, measured = [], {}
-    for title, ways in tables.items():
 
-        def timed_way(way: Callable[[Case], object]) -> Mapping[str, float]:
-            return timed(lambda: [way(case) for case in cases], len(cases))
+    def for_all(way: Callable[[Case], object]) -> None:
+        for case in cases:
+            way(case)
 
-        found = interleaved(
-            {name: lambda way=way: timed_way(way) for name, way in ways.items()},  # type: ignore[misc]
-            rounds,
-        )["CPU ms"]
-        base = found[whole if whole in found else next(iter(found))]
+    reports: list[Table] = []
+    measured: dict[str, Measured] = {}
+    for title, ways in (
+        ("Decoding a JPEG", ways_to_decode()),
+        ("Resizing a part to 224 x 224", ways_to_resize()),
+    ):
+        contestants = {
+            name: partial(timed, partial(for_all, way), len(cases)) for name, way in ways.items()
+        }
+        found = interleaved(contestants, rounds)["CPU ms"]
+        first = next(iter(found))
         rows = [
-            [name, middle(values), extremes(values), middle(ratios(values, base))]
+            [name, middle(values), extremes(values), middle(ratios(values, found[first]))]
             for name, values in found.items()
         ]
-        reports.append(Table(title, ["", "CPU ms", "range", "of the whole"], rows))
+        reports.append(Table(title, ["", "CPU ms", "range", "of the first"], rows))
         measured[title] = found
     return reports, measured
 
@@ -367,7 +374,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with open(path, "rb") as file:
             photos.append(file.read())
     tables: list[Table] = []
-    measured: dict[str, Any] = {}
+    measured: dict[str, Measured] = {}
     for name in MEASURED:
         table, found = measure_images(photos, name, args.rounds)
         tables.append(table)

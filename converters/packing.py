@@ -12,7 +12,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -20,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fastconv.converters.check import MAX_PIXELS
-from fastconv.converters.engines.local import LocalEngine, Task
+from fastconv.converters.engines.choice import Engine, engine_for
+from fastconv.converters.engines.local import Task
 from fastconv.converters.outputs import Output, choose_output
 from fastconv.converters.plan import Cut, cut_parts, new_table, pack_id, placed, without
 from fastconv.converters.report import PackFailedError, PackReport, Progress, ProgressCallback
@@ -38,18 +38,11 @@ from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.sample import BadFile, Reason
 from fastconv.loaders.table import SampleTable
 
-__all__ = ["Check", "default_workers", "pack"]
+__all__ = ["Check", "pack"]
 
 Check = Literal["fast", "decode"]
 
 Notice = Callable[[str], None]
-
-
-def default_workers() -> int:
-    """Returns how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def pack(
@@ -82,7 +75,8 @@ def pack(
         format: Name of the format, where the ending does not tell it: a folder of shards.
         options: The format's own settings.
         sharding: How to cut a folder of shards (default: 256 MB each).
-        workers: Number of processes, by default one a core.
+        workers: Number of processes; by default one a core, or none where the work is done sooner
+            in this process.
         check: "fast" looks at each image's signature and header, "decode" decodes all its pixels.
         max_pixels: Larger images are bad, when they are decoded.
         strict: A single bad file makes it fail, and nothing is published.
@@ -103,15 +97,14 @@ def pack(
     began = time.monotonic()
     root, final = source_folder(source), os.fsdecode(out)
     notice = notice or (lambda line: None)
-    workers = checked_workers(workers, check)
+    check_arguments(workers, check)
     output = choose_output(final, format, options, sharding, overwrite)
     output.refuse_inside(root)
-    with ExitStack() as stack:
-        engine = stack.enter_context(LocalEngine(workers))  # they start while the folder is read
-        listing = scan(
-            root, labels=labels, classes=classes, class_order=class_order, sidecars=sidecars,
-            any_extension=any_extension,
-        )  # fmt: skip
+    listing = scan(
+        root, labels=labels, classes=classes, class_order=class_order, sidecars=sidecars,
+        any_extension=any_extension,
+    )  # fmt: skip
+    with engine_for(workers, len(listing), listing.bytes, check == "decode") as engine:
         run = Run(root, listing, output, engine, check, max_pixels, progress)
         if not len(listing):
             raise PackFailedError(nothing_found(root, listing.bad), run.report(began))
@@ -151,18 +144,16 @@ def source_folder(source: str | os.PathLike[str]) -> str:
     return root
 
 
-def checked_workers(workers: int | None, check: Check) -> int:
-    """Returns how many workers are to be used.
+def check_arguments(workers: int | None, check: Check) -> None:
+    """Checks how many workers are asked for, and what they are to look at.
 
     Raises:
-        UsageError: None at all, or there is no such check for them to make.
+        UsageError: There are none, or there is no such check.
     """
     if check not in get_args(Check):
         raise UsageError(f"check is 'fast' or 'decode', not {check!r}")
-    workers = default_workers() if workers is None else workers
-    if workers < 1:
+    if workers is not None and workers < 1:
         raise UsageError(f"at least one worker is needed, not {workers}")
-    return workers
 
 
 def nothing_found(root: str, bad: Sequence[BadFile]) -> str:
@@ -206,7 +197,7 @@ class Run:
     """One run of packing, from a listing to a published pack."""
 
     def __init__(
-        self, root: str, listing: Listing, output: Output, engine: LocalEngine,
+        self, root: str, listing: Listing, output: Output, engine: Engine,
         check: Check, max_pixels: int, progress: ProgressCallback | None,
     ) -> None:  # fmt: skip
         self.root = root
@@ -417,7 +408,7 @@ class Run:
             samples=len(table) if table is not None else 0,
             classes=listing.classes,
             fields=listing.fields,
-            bytes=sum(int(np.maximum(size, 0).sum()) for size in table.size) if table is not None else 0,
+            bytes=table.bytes if table is not None else 0,
             size=self.size if made else 0,
             bad=self.bad,
             ignored=listing.ignored,

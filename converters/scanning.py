@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 
 from fastconv.converters.check import MAX_PIXELS
-from fastconv.converters.engines.local import LocalEngine
+from fastconv.converters.engines.choice import engine_for
 from fastconv.converters.outputs import Output
 from fastconv.converters.packing import (
     Check,
     Run,
-    checked_workers,
+    check_arguments,
     described,
     index_block,
     source_folder,
@@ -124,15 +124,16 @@ def scan(
     """
     began = time.monotonic()
     root = source_folder(source)
-    with LocalEngine(checked_workers(workers, check)) as engine:
-        listing = folder.scan(
-            root,
-            labels=labels,
-            classes=classes,
-            class_order=class_order,
-            sidecars=sidecars,
-            any_extension=any_extension,
-        )
+    check_arguments(workers, check)
+    listing = folder.scan(
+        root,
+        labels=labels,
+        classes=classes,
+        class_order=class_order,
+        sidecars=sidecars,
+        any_extension=any_extension,
+    )
+    with engine_for(workers, len(listing), listing.bytes, check == "decode") as engine:
         writers = [kind() for kind in WRITERS.installed()]
         # Which writer does not matter to a run that writes nothing.
         output = Output(root, writers[0], None, Sharding())
@@ -157,7 +158,7 @@ def scan(
             if kinds[code]
         },
         fields=listing.fields,
-        bytes=sum(int(np.maximum(size, 0).sum()) for size in table.size),
+        bytes=table.bytes,
         sizes=sizes,
         bad=run.bad,
         ignored=listing.ignored,

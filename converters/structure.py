@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -147,14 +147,20 @@ def columns_of(table: SampleTable, start: int, stop: int) -> dict[str, Array]:
     return arrays
 
 
-def moved_fields(layout: Layout, table: SampleTable) -> tuple[int, int]:
-    """Returns how many fields are elsewhere than a layout says: some with bytes, some without."""
-    full = empty = 0
+class Moved(NamedTuple):
+    """How many places of a field are others, and whether all of those that have bytes are."""
+
+    count: int
+    all: bool
+
+
+def moved_fields(layout: Layout, table: SampleTable) -> list[Moved]:
+    """Returns for each field of a table how many are elsewhere than a layout says."""
+    out = []
     for new, old, size in zip(layout.offset, table.offset, table.size, strict=True):
-        moved = new != old
-        full += int((moved & (size > 0)).sum())
-        empty += int((moved & (size <= 0)).sum())
-    return full, empty
+        moved, filled = new != old, size > 0
+        out.append(Moved(int(moved.sum()), bool(filled.any() and moved[filled].all())))
+    return out
 
 
 def laid_out(writer: Writer, meta: PackMeta, table: SampleTable, scratch: str) -> Layout:

@@ -338,7 +338,7 @@ class FieldCheck:
 
     def by_row(self, first: int) -> list[tuple[int, int, Reason, str]]:
         """Returns what is bad in the order of rows, with their numbers in the pack."""
-        return sorted((first + row, *rest) for row, *rest in self.bad)
+        return sorted((first + row, slot, *words) for row, slot, *words in self.bad)  # type: ignore[misc]
 
     def results(self, fields: Sequence[str]) -> dict[str, Array]:
         """Returns the checksums, if they are wanted."""

@@ -23,9 +23,10 @@ import numpy as np
 
 from fastconv.converters.against import Compared, missing_from_pack
 from fastconv.converters.check import MAX_PIXELS
-from fastconv.converters.engines.local import LocalEngine, Task
+from fastconv.converters.engines.choice import Engine, engine_for
+from fastconv.converters.engines.local import Task
 from fastconv.converters.findings import BadPlace, VerifyFailedError, VerifyReport, bytes_differ
-from fastconv.converters.packing import checked_workers, index_block, source_folder
+from fastconv.converters.packing import check_arguments, index_block, source_folder
 from fastconv.converters.plan import Cut, cut_parts, pack_id
 from fastconv.converters.report import Progress, ProgressCallback
 from fastconv.converters.structure import (
@@ -80,7 +81,8 @@ def verify(
         max_pixels: Larger pictures are bad, when they are decoded.
         against: The folder that was packed: files that it has and the pack lacks, and files that it
             lacks or has with other bytes, are bad.
-        workers: Number of processes, by default one a core.
+        workers: Number of processes; by default one a core, or none where the work is done sooner
+            in this process.
         progress: Called now and then, in this thread.
 
     Raises:
@@ -89,10 +91,11 @@ def verify(
         FastconvError: It cannot be read at all, or is cut short.
     """
     began = time.monotonic()
-    workers = checked_workers(workers, "decode" if decode else "fast")
+    check_arguments(workers, "fast")
     source = None if against is None else source_folder(against)
     reader = open_pack(pack, format)
-    with one_line_errors(reader.path), LocalEngine(workers) as engine:
+    engine = engine_for(workers, len(reader), reader.table.bytes, decode)
+    with one_line_errors(reader.path), engine:
         run = Verification(
             reader, engine, decode, max_pixels, progress, rounds=1 if source is None else 2
         )
@@ -138,7 +141,7 @@ class Verification:
     """
 
     def __init__(
-        self, reader: Reader, engine: LocalEngine, decode: bool, max_pixels: int,
+        self, reader: Reader, engine: Engine, decode: bool, max_pixels: int,
         progress: ProgressCallback | None, rounds: int,
     ) -> None:  # fmt: skip
         self.reader = reader
@@ -303,14 +306,13 @@ class Verification:
             table = rows_of(table, first, cuts[-1].stop)
         try:
             layout = laid_out(writer, reader.meta, table, scratch)
-            full, empty = moved_fields(layout, table)
-            if full and not has_frames(writer):  # its library has put them somewhere
-                self.compared = False
+            moved = moved_fields(layout, table)
+            framed = has_frames(writer)
+            if wrong := sum(field.count for field in moved if framed or not field.all):
+                self.place(os.path.basename(file), f"{wrong} of its fields are at other places")
                 return None
-            if moved := full + empty:
-                self.place(
-                    os.path.basename(file), f"{moved} of its fields are not where fastconv puts them"
-                )
+            if any(field.all for field in moved):  # the library has put them there
+                self.compared = False
                 return None
             structure = shard_structure(writer, reader.meta, table, layout, first, scratch)
         except OSError as error:

@@ -143,6 +143,7 @@ class Writer(ABC):
         name: The format's name, that of its module.
         title: The format's name as people write it.
         suffixes: Endings of OUT that mean this format.
+        requires: Packages that its module imports only when a pack is opened, because that takes long.
         Options: Frozen dataclass of the format's own settings (`--option NAME=VALUE`).
         folder_suffixes: Those of `suffixes` whose pack is a folder.
         sharded: Whether a pack may be cut into several data files (OUT is then a folder).
@@ -154,6 +155,7 @@ class Writer(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
+    requires: ClassVar[tuple[str, ...]] = ()
     Options: ClassVar[type[Any]] = NoOptions
     is_folder: ClassVar[bool] = False
     sharded: ClassVar[bool] = False

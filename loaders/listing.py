@@ -136,3 +136,8 @@ class Listing:
 
     def __len__(self) -> int:
         return int(self.label.shape[0])
+
+    @property
+    def bytes(self) -> int:
+        """Of all files together."""
+        return sum(int(np.maximum(size, 0).sum()) for size in self.size)

@@ -48,6 +48,7 @@ class Reader(ABC):
         suffixes: Endings of OUT that mean this format.
         dataset: The name of its Dataset in `fastconv.loaders`.
         root: What the samples' paths start from where they are files: the folder; "" for a pack.
+        requires: Packages that its module imports only when a pack is opened, because that takes long.
         dataset: Name of the Dataset class for this format in `fastconv.loaders`.
         path: Where the pack lies.
         meta: What it says of itself.
@@ -59,6 +60,7 @@ class Reader(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]] = ()
+    requires: ClassVar[tuple[str, ...]] = ()
     dataset: ClassVar[str]
     root: str = ""
 

@@ -12,6 +12,7 @@ import pkgutil
 from collections.abc import Iterator
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Generic, TypeVar
 
 from fastconv.loaders.errors import MissingDependencyError, UsageError
@@ -19,6 +20,13 @@ from fastconv.loaders.errors import MissingDependencyError, UsageError
 __all__ = ["Registry"]
 
 T = TypeVar("T")
+
+
+def missing(format: str, package: str) -> MissingDependencyError:
+    """Returns what to raise when a format lacks a package."""
+    return MissingDependencyError(
+        f"the format {format} needs the package {package}: pip install 'fastconv[{format}]'"
+    )
 
 
 class Registry(Generic[T]):
@@ -66,9 +74,10 @@ class Registry(Generic[T]):
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] == "fastconv":
                 raise
-            raise MissingDependencyError(
-                f"the format {name} needs the package {error.name}: pip install 'fastconv[{name}]'"
-            ) from error
+            raise missing(name, error.name or "") from error
+        for package in getattr(found, "requires", ()):
+            if find_spec(package) is None:
+                raise missing(name, package)
         if not (isinstance(found, type) and issubclass(found, self.base)):
             raise TypeError(f"format {name}: {found!r} is no {self.base.__name__}")
         return found

@@ -73,6 +73,11 @@ class SampleTable:
     def __len__(self) -> int:
         return self.label.shape[0]
 
+    @property
+    def bytes(self) -> int:
+        """Of all fields together."""
+        return sum(int(np.maximum(size, 0).sum()) for size in self.size)
+
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Returns the columns under the names they are stored by."""
         out: dict[str, npt.NDArray[np.generic]] = {}

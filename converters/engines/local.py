@@ -10,6 +10,7 @@ so neither pipe can fill up.
 from __future__ import annotations
 
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -69,7 +70,11 @@ class Worker:
 
     def __init__(self, lock: str | None) -> None:
         command = [sys.executable, "-S", "-E", "-c", START, json.dumps(sys.path)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # numpy's linear algebra is not used here; starting its threads takes longer than all the rest.
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
         if lock is not None:
             self.ask({"run": "hold", "lock": lock}, {})
 

@@ -25,9 +25,8 @@ import json
 import mmap
 import os
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import h5py
 import numpy as np
 
 from fastconv.converters.writer import Layout, Sharding, Writer, pwrite_all
@@ -35,6 +34,9 @@ from fastconv.loaders.errors import UsageError
 from fastconv.loaders.formats.hdf5 import heap_places
 from fastconv.loaders.meta import NO_ID, PackMeta, Shard
 from fastconv.loaders.table import COLUMNS, FIELD_COLUMNS, SampleTable
+
+if TYPE_CHECKING:
+    import h5py
 
 __all__ = ["HDF5Writer"]
 
@@ -65,6 +67,8 @@ def allocate(file: h5py.File, name: str, count: int, dtype: np.dtype[Any]) -> in
     Returns:
         Where they start in the file; 0 where there are none.
     """
+    import h5py
+
     plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plan.set_layout(h5py.h5d.CONTIGUOUS)
     plan.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -97,12 +101,15 @@ class HDF5Writer(Writer):
     name = "hdf5"
     title = "HDF5"
     suffixes = (".h5", ".hdf5")
+    requires = ("h5py",)
     Options = HDF5Options
     table_inside = True
 
     def lay_out(
         self, folder: str, stem: str | None, sharding: Sharding, meta: PackMeta, table: SampleTable
     ) -> Layout:
+        import h5py
+
         path = os.path.join(folder, "data")
         offset, base = [], []
         places: dict[str, int] = {}
@@ -132,6 +139,8 @@ class HDF5Writer(Writer):
         return Layout((shard,), rows, tuple(bounds[:-1] for bounds in offset), tuple(base), own)
 
     def finish(self, folder: str, layout: Layout, meta: PackMeta, table: SampleTable) -> None:
+        import h5py
+
         path = os.path.join(folder, "data")
         columns = table.arrays()
         columns |= {f"offset/{name}": b for name, b in zip(table.fields, layout.own["bounds"], strict=True)}
@@ -149,6 +158,8 @@ class HDF5Writer(Writer):
 
 def shape_as_vlen(path: str, layout: Layout) -> None:
     """Replaces a file of the contiguous layout by one whose images are arrays of variable length."""
+    import h5py
+
     new = f"{path}.vlen"
     bounds = layout.own["bounds"][0]
     with h5py.File(path, "r", locking=False) as old, h5py.File(new, "w", libver="earliest", locking=False) as file:

@@ -74,7 +74,8 @@ def cut_pages(need: Rows, first_less: Rows | int = 0) -> Rows:
         need: Bytes that each item takes in a page, int64 (n,).
         first_less: How much less it takes as a page's first.
     """
-    stops = np.concatenate([[0], np.cumsum(need)])
+    stops = np.zeros(need.shape[0] + 1, np.int64)
+    np.cumsum(need, out=stops[1:])
     less = np.broadcast_to(np.asarray(first_less, np.int64), need.shape)
     bounds, start, count = [0], 0, need.shape[0]
     while True:
@@ -110,18 +111,20 @@ class Tree:
 
 
 def node_sizes(key: Rows, size: Rows) -> tuple[Rows, Rows]:
-    """Returns each entry's bytes in its leaf and its overflow pages, int64 (E,) both."""
+    """Returns each entry's bytes in its leaf, padded, and its overflow pages, int32 (E,) both."""
     inline = NODE + key + size <= MOST_INLINE
-    node = NODE + key + np.where(inline, size, 8)
-    return node, np.where(inline, 0, (HEAD - 1 + size) // PAGE + 1)
+    node = (NODE + key + np.where(inline, size, 8)).astype(np.int32)
+    runs = ((HEAD - 1 + size) // PAGE + 1).astype(np.int32)
+    runs[inline] = 0
+    return even(node), runs
 
 
 def build_tree(key: Rows, size: Rows) -> Tree:
     """Returns the tree of entries in order, from the sizes of their keys and values, int64 (E,)."""
     node, runs = node_sizes(key, size)
-    need = even(node) + 2
-    leaf_first = cut_pages(need)
-    run_stop = np.concatenate([[0], np.cumsum(runs)])
+    leaf_first = cut_pages(node + np.int32(2))
+    run_stop = np.zeros(runs.shape[0] + 1, np.int64)
+    np.cumsum(runs, out=run_stop[1:])
     # Levels of branches: the first item of each page, over the items of the level below.
     levels: list[Rows] = []
     first_entry = leaf_first[:-1]
@@ -153,16 +156,25 @@ def build_tree(key: Rows, size: Rows) -> Tree:
             branches.append((number, pages[a:b], first_entry[a:b]))
         pages, first_entry = own, first_entry[bounds[:-1]]
     # Nodes fill a leaf from its end; the overflow pages of its entries lie before it, in order.
-    leaf = np.repeat(np.arange(leaves), np.diff(leaf_first))
-    filled = np.cumsum(even(node))
-    before = np.concatenate([[0], filled])[leaf_first[:-1]]
-    node_place = (leaf_page[leaf] + 1) * PAGE - (filled - before[leaf])
-    run_page = run_stop[:-1] + 2 + leaf + branches_before[:-1][leaf]
-    value = np.where(runs > 0, run_page * PAGE + HEAD, node_place + NODE + key)
+    # There are as many entries as samples or more, so their arrays are worked on in place.
+    leaf = np.repeat(np.arange(leaves, dtype=np.int32), np.diff(leaf_first))
+    filled = np.cumsum(node, dtype=np.int64)
+    before = np.where(leaf_first[:-1] > 0, filled[leaf_first[:-1] - 1], 0)
+    node_place = ((leaf_page + 1) * PAGE + before)[leaf]
+    node_place -= filled
+    del filled, node
+    overflow_pages = int(run_stop[-1])
+    value = run_stop[:-1]
+    value += (2 + np.arange(leaves) + branches_before[:-1])[leaf]
+    del leaf
+    value *= PAGE
+    value += HEAD
+    inline = np.flatnonzero(runs == 0)
+    value[inline] = node_place[inline] + NODE + key[inline]
     root = int(pages[0])
     return Tree(
         node_place, value, leaf_first, leaf_page, branches,
-        len(levels) + 1, int(run_stop[-1]), root, root + 1,
+        len(levels) + 1, overflow_pages, root, root + 1,
     )  # fmt: skip
 
 
@@ -222,10 +234,10 @@ class LMDBWriter(Writer):
         there = np.stack([size >= 0 for size in table.size], axis=1)
         entry = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
         key_sizes = [width + (len(name) + 1 if slot else 0) for slot, name in enumerate(table.fields)]
-        keys = np.broadcast_to(np.array(key_sizes, np.int64), there.shape)[there]
+        keys = np.broadcast_to(np.array(key_sizes, np.int16), there.shape)[there]
         sizes = np.stack(table.size, axis=1)[there]
         tree = build_tree(
-            np.concatenate([keys, [len(name) for name in tail]]),
+            np.concatenate([keys, np.array([len(name) for name in tail], np.int16)]),
             np.concatenate([sizes, list(tail.values())]),
         )
         places = np.zeros(there.shape, np.uint64)

@@ -147,8 +147,15 @@ class WebDatasetWriter(Writer):
             head = headers(
                 keys[has], [b".cls"], np.zeros(has.shape[0], np.uint8), np.char.str_len(text).astype(np.int64)
             )
-            stop = part.place[0] + (part.size[0] + BLOCK - 1) // BLOCK * BLOCK
-            blocks.append((stop[rows[has]], np.concatenate([head, data], axis=1)))
+            stop = (part.place[0] + (part.size[0] + BLOCK - 1) // BLOCK * BLOCK)[rows[has]]
+            label_blocks = np.concatenate([head, data], axis=1)
+            place, image_blocks = blocks.pop()
+            if has.shape[0] == rows.shape[0] and np.array_equal(stop[:-1] + 2 * BLOCK, place[1:]):
+                # Nothing lies between a label and the next sample's header: they are one piece.
+                joined = np.concatenate([label_blocks[:-1], image_blocks[1:]], axis=1)
+                blocks += [(place[:1], image_blocks[:1]), (stop[:-1], joined), (stop[-1:], label_blocks[-1:])]
+            else:
+                blocks += [(place, image_blocks), (stop, label_blocks)]
         for slot, name in enumerate(part.fields[1:], 1):
             has = np.flatnonzero(part.size[slot][rows] >= 0)
             none = np.zeros(has.shape[0], np.uint8)

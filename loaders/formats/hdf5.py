@@ -6,9 +6,8 @@ The layout stands in `fastconv.converters.formats.hdf5` and in the documentation
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 
@@ -16,6 +15,9 @@ from fastconv.loaders.errors import CorruptPackError, NotAPackError, PackError, 
 from fastconv.loaders.meta import PackMeta, Shard
 from fastconv.loaders.reader import MappedReader, map_file
 from fastconv.loaders.table import COLUMNS, FIELD_COLUMNS, SampleTable
+
+if TYPE_CHECKING:
+    import h5py
 
 __all__ = ["HDF5Reader"]
 
@@ -33,6 +35,7 @@ class HDF5Reader(MappedReader):
     name = "hdf5"
     title = "HDF5"
     suffixes = (".h5", ".hdf5")
+    requires = ("h5py",)
     dataset = "HDF5Dataset"
 
     @classmethod
@@ -47,6 +50,8 @@ class HDF5Reader(MappedReader):
 
     @classmethod
     def open(cls, path: str) -> Self:
+        import h5py
+
         block = map_file(path)
         if block is None:
             raise CorruptPackError(f"{printable(path)}: has no bytes")

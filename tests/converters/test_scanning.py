@@ -87,33 +87,10 @@ def test_the_fast_check_reads_little(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return done
 
     monkeypatch.setattr(os, "readv", counting)
-    told = scan_here(source, monkeypatch)
+    told = scan(source, sidecars=["txt"])
     assert told.samples == 24
     assert read["large.png"] == 65536
     assert not [name for name in read if name.endswith(".txt")]
-
-
-def scan_here(source: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Returns what a scan finds whose parts are run in this process."""
-    from fastconv.converters import scanning
-    from fastconv.converters.engines.local import Answer
-
-    class Here:
-        def __init__(self, workers: int) -> None:
-            pass
-
-        def __enter__(self) -> Here:
-            return self
-
-        def __exit__(self, *error: object) -> None:
-            pass
-
-        def run(self, tasks: Any) -> Any:
-            for task in tasks:
-                yield Answer(task.number, *part.pack_part(task.content, task.arrays))
-
-    monkeypatch.setattr(scanning, "LocalEngine", Here)
-    return scan(source, sidecars=["txt"])
 
 
 def test_a_size_that_cannot_be_known_is_a_warning(

@@ -14,6 +14,8 @@ import pytest
 from PIL import Image
 
 from fastconv.converters import pack
+from fastconv.converters.engines.choice import engine_for
+from fastconv.converters.engines.inline import InlineEngine
 from fastconv.converters.engines.local import LocalEngine, Task
 from fastconv.loaders.errors import FastconvError
 
@@ -136,3 +138,20 @@ def test_interrupt_leaves_nothing(running: subprocess.Popen[str], tmp_path: Path
     assert running.returncode == 130
     assert psutil.wait_procs(workers, timeout=30)[1] == []
     assert os.listdir(tmp_path) == ["tree"]
+
+
+def test_few_files_are_packed_here_and_many_by_workers() -> None:
+    for arguments, here in [
+        ((None, 100, 10**6, False), True),
+        ((None, 100, 10**6, True), False),
+        ((1, 100, 10**6, False), False),
+        ((None, 10**6, 10**8, False), False),
+        ((None, 100, 10**10, False), False),
+    ]:
+        with engine_for(*arguments) as engine:
+            assert isinstance(engine, InlineEngine) == here
+
+
+def test_a_mistake_is_told_the_same_way_here() -> None:
+    with InlineEngine() as engine, pytest.raises(RuntimeError, match="KeyError"):
+        list(engine.run([task(0, run="no such thing")]))

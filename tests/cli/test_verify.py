@@ -1,0 +1,89 @@
+"""`fastconv verify`: what it says, and what it ends with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastconv.converters import pack
+from fastconv.loaders.open import open_pack
+
+
+@pytest.fixture
+def packed(images: Path, tmp_path: Path) -> Path:
+    pack(images, tmp_path / "p.tar")
+    return tmp_path / "p.tar"
+
+
+def damage(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0x10
+    path.write_bytes(data)
+
+
+def test_a_pack_that_is_well(fastconv: Any, packed: Path, images: Path) -> None:
+    done = fastconv("verify", packed, "--decode", "--against", images, "--workers", 1)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"{packed}: all is well: 5 samples, ")
+    assert f"(checksums, structure, pixels, source {images})" in done.out
+    done = fastconv("verify", packed, "--quiet")
+    assert (done.code, done.out) == (0, "")
+
+
+def test_the_object(fastconv: Any, packed: Path) -> None:
+    answer = fastconv("verify", packed, "--json").answer
+    assert (answer["command"], answer["status"], answer["format"]) == (
+        "verify",
+        "done",
+        "webdataset",
+    )
+    assert (answer["samples"], answer["classes"]) == (5, ["cat", "dog"])
+    assert (answer["bad"], answer["warnings"]) == ([], [])
+    assert answer["checked"] == {
+        "checksums": True, "structure": True, "pixels": False, "source": None,
+    }  # fmt: skip
+
+
+def test_damage(fastconv: Any, packed: Path) -> None:
+    place = int(open_pack(packed).table.offset[0][2])
+    damage(packed, place + 20)
+    damage(packed, place - 512 + 110)
+    done = fastconv("verify", packed, "--json")
+    assert done.code == 3
+    assert done.answer["status"] == "partial"
+    first, second = done.answer["bad"]
+    assert (first["path"], first["reason"]) == ("cat/2.png", "corrupt")
+    assert "sample 2, key 2" in first["message"]
+    assert (second["where"], second["reason"]) == (
+        f"p.tar offset {place - 512 + 110}",
+        "bad_record",
+    )
+    assert "path" not in second
+    done = fastconv("verify", packed)
+    assert "bad: cat/2.png: corrupt: " in done.err
+    assert "2 bad" in done.out
+
+
+def test_a_pack_without_checksums(fastconv: Any, packed: Path) -> None:
+    os.unlink(f"{packed}.index.safetensors")
+    done = fastconv("verify", packed, "--json")
+    assert done.code == 0
+    assert len(done.answer["warnings"]) == 1
+    assert "warning: no checksums in this pack" in done.err
+    assert "(places)" in fastconv("verify", packed).out
+
+
+def test_what_cannot_be_verified(fastconv: Any, packed: Path, images: Path, tmp_path: Path) -> None:
+    done = fastconv("verify", tmp_path / "nowhere", "--json")
+    assert (done.code, done.answer["error"]["type"]) == (1, "PackError")
+    done = fastconv("verify", packed, "--against", tmp_path / "nowhere", "--json")
+    assert (done.code, done.answer["error"]["type"]) == (2, "UsageError")
+    pack(images, tmp_path / "p.lmdb")
+    os.truncate(tmp_path / "p.lmdb/data.mdb", 9000)
+    done = fastconv("verify", tmp_path / "p.lmdb")
+    assert done.code == 1
+    assert "truncated" in done.err
+    assert len(done.err.splitlines()) == 1
