@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
 BENCHMARKS = {
     "pack": ["--count", "1000", "--rounds", "3"],
     "read": ["--count", "1000", "--rounds", "3", "--samples", "1000", "--batches", "5"],
+    "loaders": ["--count", "1000", "--rounds", "1", "--batches", "5"],
     "scale": ["--small", "--rounds", "1"],
 }
 """Name -> what makes it small."""

@@ -179,7 +179,8 @@ class FolderWriter:
             if stat.S_ISLNK(os.stat(name, dir_fd=last, follow_symlinks=False).st_mode):
                 # Nothing has been moved into the folder yet, so all can still be left as it was.
                 raise UsageError(
-                    f"{printable(path)}: is there already, a link that is not followed: remove it, or "
+                    f"{printable(path)}: is there already, a link that is not followed: "
+                    "remove it, or "
                     "choose another folder"
                 ) from error
             message = f"{printable(path)} is there already, and is no folder: not written"

@@ -1,4 +1,5 @@
-"""What OUT is to be: its format, and whether it is a file, a folder of shards, or a folder by nature."""
+"""What OUT is to be: its format, and whether it is a file, a folder of shards, or a folder by
+nature."""
 
 from __future__ import annotations
 
@@ -48,12 +49,17 @@ class Output:
         top = os.path.realpath(root)
         if os.path.commonpath([parent, top]) == top:
             raise UsageError(
-                f"{printable(self.out)}: lies inside the folder that is packed: choose a place outside {printable(root)}"
+                f"{printable(self.out)}: lies inside the folder that is packed: choose a "
+                f"place outside {printable(root)}"
             )
 
 
 def choose_output(
-    out: str, format: str | None, options: Mapping[str, Any] | None, sharding: Sharding | None, overwrite: bool
+    out: str,
+    format: str | None,
+    options: Mapping[str, Any] | None,
+    sharding: Sharding | None,
+    overwrite: bool,
 ) -> Output:
     """Returns what OUT is to be.
 
@@ -70,7 +76,9 @@ def choose_output(
             stem = "shard"
     if sharding is not None and stem is None:
         what = f"a single {writer.suffixes[0]} file" if writer.sharded else f"a {writer.title} pack"
-        raise UsageError(f"{printable(out)}: {what} is not cut into shards: leave the shard size out")
+        raise UsageError(
+            f"{printable(out)}: {what} is not cut into shards: leave the shard size out"
+        )
     parent = os.path.dirname(out) or "."
     if not os.path.isdir(parent):
         raise UsageError(f"{printable(parent)}: no such folder: make it first")
@@ -93,7 +101,9 @@ def choose_writer(out: str, format: str | None) -> type[Writer]:
             return writer
         endings |= dict.fromkeys(writer.suffixes, writer.name)
     known = ", ".join(f"{ending} ({name})" for ending, name in endings.items())
-    raise UsageError(f"{printable(out)}: its ending tells no format: use one of {known}, or --format NAME")
+    raise UsageError(
+        f"{printable(out)}: its ending tells no format: use one of {known}, or --format NAME"
+    )
 
 
 def refuse_overwrite(out: str, overwrite: bool) -> None:
@@ -110,7 +120,10 @@ def refuse_overwrite(out: str, overwrite: bool) -> None:
         except (NotAPackError, PackError):
             found = "folder"
         if found == "folder":
-            raise UsageError(f"{printable(out)}: a folder that is not a pack: it is not overwritten, remove it yourself")
+            raise UsageError(
+                f"{printable(out)}: a folder that is not a pack: it is not overwritten, "
+                "remove it yourself"
+            )
 
 
 def typed_options(writer: type[Writer], values: Mapping[str, Any]) -> Any:
@@ -147,7 +160,14 @@ def parse_options(writer: type[Writer], pairs: list[str]) -> dict[str, Any]:
             if choices:
                 values[name] = next(choice for choice in choices if str(choice) == text)
             elif kind is bool:
-                values[name] = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
+                values[name] = {
+                    "true": True,
+                    "1": True,
+                    "yes": True,
+                    "false": False,
+                    "0": False,
+                    "no": False,
+                }[text.lower()]
             else:
                 values[name] = kind(text)
         except (StopIteration, KeyError, ValueError) as error:

@@ -1,8 +1,8 @@
 """Packs a folder of images: scan, plan, write the parts in parallel, publish.
 
-The plan gives every sample its place from its size alone. A worker that meets a file which cannot be a
-sample reports it and goes on; if there were any, the plan is made again without them, and what was
-written is moved into new files. The result is the same as if those files had never been there.
+The plan gives every sample its place from its size alone. A worker that meets a file which cannot
+be a sample reports it and goes on; if there were any, the plan is made again without them, and what
+was written is moved into new files. The result is the same as if those files had never been there.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ __all__ = ["Check", "pack"]
 Check = Literal["fast", "decode"]
 
 Notice = Callable[[str], None]
+
+Source = Callable[[SampleTable, Cut], tuple[dict[str, Any], dict[str, Array]]]
+"""Gives what a part's task says of where its fields come from."""
 
 
 def pack(
@@ -117,7 +120,8 @@ def pack(
                 if strict and run.bad:
                     keep = True
                     raise PackFailedError(
-                        f"{len(run.bad)} bad files, and --strict allows none: nothing was published, "
+                        f"{len(run.bad)} bad files, and --strict allows none: nothing was "
+                        "published, "
                         f"what was written is in {printable(target.partial)}",
                         run.report(began),
                     )
@@ -164,11 +168,15 @@ def nothing_found(root: str, bad: Sequence[BadFile]) -> str:
             f"no usable image in {printable(root)}: all {len(bad)} are bad, the first is "
             f"{printable(first.path)}: {first.message}"
         )
-    known = " ".join(f".{name}" for name in ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif", "ppm"))
-    return f"no images found in {printable(root)} (looked for: {known} and {len(EXTENSIONS) - 10} more extensions)"
+    known = " ".join(
+        f".{name}"
+        for name in ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif", "ppm")
+    )
+    more = f"{len(EXTENSIONS) - 10} more extensions"
+    return f"no images found in {printable(root)} (looked for: {known} and {more})"
 
 
-class translated_errors:  # noqa: N801 - used as a function
+class translated_errors:
     """Turns errors of the system into one line that names the place."""
 
     def __init__(self, out: str) -> None:
@@ -177,19 +185,27 @@ class translated_errors:  # noqa: N801 - used as a function
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         if not isinstance(error, OSError) or isinstance(error, FastconvError):
             return
-        place = printable(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else printable(self.out)
+        place = (
+            printable(os.fsdecode(error.filename))
+            if isinstance(error.filename, str | bytes)
+            else printable(self.out)
+        )
         words = {
             errno.ENOSPC: "no space left on the device: free some, or choose another place",
             errno.EDQUOT: "no space left in your quota: free some, or choose another place",
-            errno.EFBIG: "the file system or a limit (ulimit -f) allows no file this large: no space left for it",
+            errno.EFBIG: "no space left for a file this large, by the file system or ulimit -f",
             errno.EROFS: "the file system is read-only: choose another place",
             errno.EACCES: "no permission to write there",
             errno.EMFILE: "too many open files: raise the limit (ulimit -n) or use fewer workers",
         }
-        message = words.get(error.errno or 0, f"{os.strerror(error.errno) if error.errno else error}")
+        message = words.get(
+            error.errno or 0, f"{os.strerror(error.errno) if error.errno else error}"
+        )
         raise FastconvError(f"{place}: {message}; nothing was made") from error
 
 
@@ -236,8 +252,11 @@ class Run:
         )
         return (*self.finished(table, new_layout, meta), folder)
 
-    def drop(self, table: SampleTable, found: Sequence[tuple[int, int, Reason, str]]) -> npt.NDArray[np.bool_]:
-        """Notes what cannot be packed; returns which rows go, bool (N,). Of others a sidecar goes."""
+    def drop(
+        self, table: SampleTable, found: Sequence[tuple[int, int, Reason, str]]
+    ) -> npt.NDArray[np.bool_]:
+        """Notes what cannot be packed; returns which rows go, bool (N,). Of others a sidecar
+        goes."""
         dropped = np.zeros(len(table), bool)
         for row, slot, reason, message in sorted(found):
             name = table.names(row)[slot]
@@ -264,7 +283,9 @@ class Run:
         if space.f_bavail * space.f_frsize < need:
             raise OSError(errno.ENOSPC, f"{need} bytes are needed", folder)
         for shard in layout.shards:
-            fd = os.open(os.path.join(folder, shard.name), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = os.open(
+                os.path.join(folder, shard.name), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666
+            )
             try:
                 os.truncate(fd, shard.size)
             finally:
@@ -273,9 +294,10 @@ class Run:
 
     def run_parts(
         self, table: SampleTable, layout: Layout, folder: str | None,
-        source: Callable[[SampleTable, Cut], tuple[dict[str, Any], dict[str, Array]]], skip: int = 0,
+        source: Source, skip: int = 0,
     ) -> list[tuple[int, int, Reason, str]]:  # fmt: skip
-        """Writes the parts of all shards but the first `skip`; fills the table with what is found out.
+        """Writes the parts of all shards but the first `skip`; fills the table with what is found
+        out.
 
         Without a folder nothing is written: all is read, and that is all.
 
@@ -294,7 +316,10 @@ class Run:
             for name, column in zip(table.fields, table.checksum, strict=True):
                 if f"checksum/{name}" in answer.arrays:
                     column[start:stop] = answer.arrays[f"checksum/{name}"]
-            bad += [(start + row, slot, reason, message) for row, slot, reason, message in answer.content["bad"]]
+            bad += [
+                (start + row, slot, reason, message)
+                for row, slot, reason, message in answer.content["bad"]
+            ]
             done[0] += stop - start
             done[1] += int(np.sum(weight[start:stop]))
             if self.progress is not None:
@@ -303,7 +328,7 @@ class Run:
 
     def tasks(
         self, cuts: Sequence[Cut], table: SampleTable, layout: Layout, folder: str | None,
-        source: Callable[[SampleTable, Cut], tuple[dict[str, Any], dict[str, Array]]],
+        source: Source,
     ) -> Iterator[Task]:  # fmt: skip
         """Yields a task for each part."""
         framed = folder is not None and type(self.writer).frame is not Writer.frame
@@ -320,8 +345,13 @@ class Run:
                 "fields": table.fields,
                 "samples": len(table),
             }
-            arrays: dict[str, Array] = {"label": table.label[start:stop], "kind": table.kind[start:stop]}
-            for name, size, offset, base in zip(table.fields, table.size, layout.offset, layout.base, strict=True):
+            arrays: dict[str, Array] = {
+                "label": table.label[start:stop],
+                "kind": table.kind[start:stop],
+            }
+            for name, size, offset, base in zip(
+                table.fields, table.size, layout.offset, layout.base, strict=True
+            ):
                 arrays[f"size/{name}"] = size[start:stop]
                 arrays[f"place/{name}"] = offset[start:stop].astype(np.int64) + base
             own = self.writer.part(layout, start, stop) if framed else {}
@@ -334,7 +364,9 @@ class Run:
 
             yield Task(number, content | more, arrays | columns, about)
 
-    def folder_source(self, table: SampleTable, cut: Cut) -> tuple[dict[str, Any], dict[str, Array]]:
+    def folder_source(
+        self, table: SampleTable, cut: Cut
+    ) -> tuple[dict[str, Any], dict[str, Array]]:
         """Returns what a task says of the files that its rows come from."""
         start, stop = cut.start, cut.stop
         first, last = int(table.path_offset[start]), int(table.path_offset[stop])
@@ -345,11 +377,19 @@ class Run:
         for name, (data, ends) in self.listing.generated.items():
             first, last = int(ends[start]), int(ends[stop])
             arrays[f"generated/{name}"] = data[first:last]
-            arrays[f"generated_end/{name}"] = (ends[start : stop + 1] - np.uint64(first)).astype(np.int64)
+            arrays[f"generated_end/{name}"] = (ends[start : stop + 1] - np.uint64(first)).astype(
+                np.int64
+            )
         return {"source": "folder", "root": os.path.abspath(self.root)}, arrays
 
     def keep_shards(
-        self, old: SampleTable, layout: Layout, old_folder: str, new: Layout, folder: str, first_change: int
+        self,
+        old: SampleTable,
+        layout: Layout,
+        old_folder: str,
+        new: Layout,
+        folder: str,
+        first_change: int,
     ) -> int:
         """Takes over the shards before the first change that are the same in both layouts.
 
@@ -364,17 +404,23 @@ class Run:
                 if old_stop != new_stop or old_stop > first_change:
                     break
                 name = new.shards[shard].name
-                os.rename(os.path.join(old_folder, layout.shards[shard].name), os.path.join(folder, name))
+                os.rename(
+                    os.path.join(old_folder, layout.shards[shard].name), os.path.join(folder, name)
+                )
                 kept += 1
         return kept
 
-    def finished(self, table: SampleTable, layout: Layout, meta: PackMeta) -> tuple[SampleTable, Layout, PackMeta]:
+    def finished(
+        self, table: SampleTable, layout: Layout, meta: PackMeta
+    ) -> tuple[SampleTable, Layout, PackMeta]:
         """Returns the final table, its layout and the description with the pack's id."""
         table = placed(table, layout)
         meta = with_data_files(meta, self.writer, layout, self.output.stem)
         return table, layout, meta.with_id(pack_id(meta, table))
 
-    def publish(self, target: Target, folder: str, meta: PackMeta, table: SampleTable, overwrite: bool) -> None:
+    def publish(
+        self, target: Target, folder: str, meta: PackMeta, table: SampleTable, overwrite: bool
+    ) -> None:
         """Writes the table where it lies beside the data, and publishes both."""
         index = os.path.join(folder, "index.safetensors")
         if not self.writer.table_inside:
@@ -397,7 +443,9 @@ class Run:
         if not self.bad and os.path.lexists(report):
             os.unlink(report)
 
-    def report(self, began: float, meta: PackMeta | None = None, table: SampleTable | None = None) -> PackReport:
+    def report(
+        self, began: float, meta: PackMeta | None = None, table: SampleTable | None = None
+    ) -> PackReport:
         """Returns what was done."""
         listing = self.listing
         made = meta is not None and table is not None
@@ -432,14 +480,18 @@ def described(listing: Listing, writer: Writer, table: SampleTable) -> PackMeta:
 
 
 def with_data_files(meta: PackMeta, writer: Writer, layout: Layout, stem: str | None) -> PackMeta:
-    """Returns the description with the data files, where the table lies beside them and must know them.
+    """Returns the description with the data files, where the table lies beside them and must know
+    them.
 
     Args:
-        stem: What shards are called after; None: the pack is a single file, which may be called anything.
+        stem: What shards are called after; None: the pack is a single file, which may be called
+            anything.
     """
     if writer.table_inside:
         return meta
-    return meta.with_shards(layout.shards if stem else tuple(replace(shard, name="") for shard in layout.shards))
+    return meta.with_shards(
+        layout.shards if stem else tuple(replace(shard, name="") for shard in layout.shards)
+    )
 
 
 def index_block(table: SampleTable, meta: PackMeta) -> list[memoryview]:
@@ -448,8 +500,8 @@ def index_block(table: SampleTable, meta: PackMeta) -> list[memoryview]:
 
 
 def moved_from(
-    old: SampleTable, layout: Layout, folder: str, rows: np.ndarray[Any, Any]
-) -> Callable[[SampleTable, Cut], tuple[dict[str, Any], dict[str, Array]]]:
+    old: SampleTable, layout: Layout, folder: str, rows: npt.NDArray[np.int64]
+) -> Source:
     """Returns the source of a second pass: the data files of the first.
 
     Args:

@@ -1,8 +1,9 @@
-"""Packs one part: reads the samples' bytes and writes them, with what lies between them, to their places.
+"""Packs one part: reads the samples' bytes and writes them, with what lies between them, to their
+places.
 
 This is the hot path of packing, run by the worker processes. A file is read once, straight into the
-buffer from which it is written; on the way its format is told, its checksum taken, and its pixels are
-decoded when that was asked for. What cannot be a sample is reported; the run goes on.
+buffer from which it is written; on the way its format is told, its checksum taken, and its pixels
+are decoded when that was asked for. What cannot be a sample is reported; the run goes on.
 """
 
 from __future__ import annotations
@@ -101,11 +102,11 @@ class FolderSource:
 
     def __init__(self, task: Mapping[str, Any], arrays: Mapping[str, Array], part: Part) -> None:
         self.root = os.open(os.fsencode(task["root"]), os.O_RDONLY | os.O_DIRECTORY)
-        names = dict(fields=part.fields, label=part.label, kind=part.kind, size=part.size, offset=())
         none = np.zeros(0, np.uint32)
         bounds = np.array([0, len(part)], np.int64)
         self.table = SampleTable(
-            **names, width=none, height=none, shard_row=bounds,
+            fields=part.fields, label=part.label, kind=part.kind, size=part.size, offset=(),
+            width=none, height=none, shard_row=bounds,
             path_bytes=arrays["path"], path_offset=arrays["path_offset"],
         )  # type: ignore[arg-type] # fmt: skip
         self.paths = self.table.paths(0, len(part))
@@ -125,12 +126,15 @@ class FolderSource:
         """Returns a descriptor of a field's file."""
         name = self.table.names(row)[slot] if self.sidecars else self.paths[row]
         try:
-            return os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, dir_fd=self.root)
+            return os.open(
+                name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, dir_fd=self.root
+            )
         except OSError as error:
             raise system_error(error) from error
 
     def head(self, row: int, slot: int, size: int, view: memoryview) -> memoryview:
-        """Returns the first bytes of a field that has exactly the planned size, as many as the view holds.
+        """Returns the first bytes of a field that has exactly the planned size, as many as the view
+        holds.
 
         Raises:
             Bad: It has not, or cannot be read.
@@ -143,7 +147,11 @@ class FolderSource:
             while done < min(size, view.nbytes) and (more := os.readv(fd, [view[done:]])):
                 done += more
             status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode) or status.st_size != size or done < min(size, view.nbytes):
+            if (
+                not stat.S_ISREG(status.st_mode)
+                or status.st_size != size
+                or done < min(size, view.nbytes)
+            ):
                 raise self.other_size(fd, size)
         except OSError as error:
             raise system_error(error) from error
@@ -183,7 +191,14 @@ class FolderSource:
             return Bad("not_a_regular_file", "not a regular file any more")
         return Bad("changed", f"had {planned} bytes when the run began, has {status.st_size} now")
 
-    def stream(self, row: int, slot: int, size: int, take: Callable[[memoryview, int], None], view: memoryview) -> None:
+    def stream(
+        self,
+        row: int,
+        slot: int,
+        size: int,
+        take: Callable[[memoryview, int], None],
+        view: memoryview,
+    ) -> None:
         """Reads a large field piece by piece."""
         fd = self.open(row, slot)
         try:
@@ -213,10 +228,13 @@ class FolderSource:
 
 
 class FileSource:
-    """The fields of a part as ranges of data files that were written before; nothing is checked again."""
+    """The fields of a part as ranges of data files that were written before; nothing is checked
+    again."""
 
     def __init__(self, task: Mapping[str, Any], arrays: Mapping[str, Array], part: Part) -> None:
-        self.files = [os.open(os.fsencode(name), os.O_RDONLY | os.O_CLOEXEC) for name in task["files"]]
+        self.files = [
+            os.open(os.fsencode(name), os.O_RDONLY | os.O_CLOEXEC) for name in task["files"]
+        ]
         self.file = arrays["from"]
         self.place = [arrays[f"from/{name}"] for name in part.fields]
 
@@ -234,7 +252,14 @@ class FileSource:
                 raise OSError(errno.EIO, "a data file that was just written is too short")
             done += more
 
-    def stream(self, row: int, slot: int, size: int, take: Callable[[memoryview, int], None], view: memoryview) -> None:
+    def stream(
+        self,
+        row: int,
+        slot: int,
+        size: int,
+        take: Callable[[memoryview, int], None],
+        view: memoryview,
+    ) -> None:
         """Reads a large field piece by piece."""
         place = int(self.place[slot][row])
         for done in range(0, size, view.nbytes):
@@ -281,13 +306,15 @@ def read_part(arrays: Mapping[str, Array], task: Mapping[str, Any]) -> Part:
     )
 
 
-def pack_part(task: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+def pack_part(
+    task: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> tuple[dict[str, Any], dict[str, Array]]:
     """Writes a part; returns what was found out.
 
     Args:
-        task: `source` ("folder" with `root`, or "files" with `files`), `out` (path of the data file; None:
-            only look), `writer` and `options` (None: there is nothing between the fields), `check`,
-            `max_pixels`, `first_row`, `fields`, `samples`.
+        task: `source` ("folder" with `root`, or "files" with `files`), `out` (path of the data
+            file; None: only look), `writer` and `options` (None: there is nothing between the
+            fields), `check`, `max_pixels`, `first_row`, `fields`, `samples`.
         arrays: The columns of the part and of its source.
     """
     part = read_part(arrays, task)
@@ -306,7 +333,12 @@ def pack_part(task: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[dic
             stack.callback(os.close, fd)
         window = Window(fd)
         look = None if known else Look(results, task["check"] == "decode", task["max_pixels"])
-        if fd is None and look is not None and look.check is None and isinstance(source, FolderSource):
+        if (
+            fd is None
+            and look is not None
+            and look.check is None
+            and isinstance(source, FolderSource)
+        ):
             look_at_heads(part, source, window.view, look)
         else:
             write_part(part, writer, source, window, look)
@@ -317,13 +349,18 @@ def pack_part(task: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[dic
                 rewrite_frames(writer, part, changed, window)
     if known:
         return {"bad": []}, {}
-    found: dict[str, Array] = {"kind": results.kind, "width": results.width, "height": results.height}
+    found: dict[str, Array] = {
+        "kind": results.kind,
+        "width": results.width,
+        "height": results.height,
+    }
     found |= {f"checksum/{name}": c for name, c in zip(part.fields, results.checksum, strict=True)}
     return {"bad": results.bad}, found
 
 
 class Look:
-    """Finds out about a field's bytes: format, size in pixels, checksum, and whether it can be decoded."""
+    """Finds out about a field's bytes: format, size in pixels, checksum, and whether it can be
+    decoded."""
 
     def __init__(self, results: Results, decode: bool, max_pixels: int) -> None:
         self.results = results
@@ -334,8 +371,11 @@ class Look:
 
             self.check = check_pixels
 
-    def __call__(self, row: int, slot: int, data: memoryview, size: int, checksum: int | None = None) -> None:
-        """Looks at a field; `data` may be only the beginning of a large one, then its checksum is given.
+    def __call__(
+        self, row: int, slot: int, data: memoryview, size: int, checksum: int | None = None
+    ) -> None:
+        """Looks at a field; `data` may be only the beginning of a large one, then its checksum is
+        given.
 
         Raises:
             BadImage: It is no image.
@@ -347,11 +387,17 @@ class Look:
             results.width[row], results.height[row] = found.width, found.height
             if self.check is not None and data.nbytes == size:
                 self.check(data, found.kind, self.max_pixels)
-        results.checksum[slot][row] = xxhash.xxh3_64_intdigest(data) if checksum is None else checksum
+        results.checksum[slot][row] = (
+            xxhash.xxh3_64_intdigest(data) if checksum is None else checksum
+        )
 
 
 def write_part(
-    part: Part, writer: Writer | None, source: FolderSource | FileSource, window: Window, look: Look | None
+    part: Part,
+    writer: Writer | None,
+    source: FolderSource | FileSource,
+    window: Window,
+    look: Look | None,
 ) -> None:
     """Puts the part's bytes into the window in the order of their places."""
     places, slots, rows = [], [], []
@@ -372,7 +418,10 @@ def write_part(
     place = np.concatenate(places)
     order = np.argsort(place, kind="stable")
     items = zip(
-        place[order].tolist(), np.concatenate(slots)[order].tolist(), np.concatenate(rows)[order].tolist(), strict=True
+        place[order].tolist(),
+        np.concatenate(slots)[order].tolist(),
+        np.concatenate(rows)[order].tolist(),
+        strict=True,
     )
     for at, slot, row in items:
         if slot < 0:
@@ -399,7 +448,8 @@ def write_part(
 
 
 def look_at_heads(part: Part, source: FolderSource, view: memoryview, look: Look) -> None:
-    """Looks at all fields without reading more of them than tells what they are; takes no checksums."""
+    """Looks at all fields without reading more of them than tells what they are; takes no
+    checksums."""
     for slot, sizes in enumerate(part.size):
         for row in np.flatnonzero(sizes >= 0).tolist():
             size = int(sizes[row])
@@ -413,7 +463,8 @@ def look_at_heads(part: Part, source: FolderSource, view: memoryview, look: Look
 
 
 def look_at_head(row: int, size: int, source: FolderSource, view: memoryview, look: Look) -> None:
-    """Looks at the beginning of an image: a little of it, and where that does not tell, as much as packing does.
+    """Looks at the beginning of an image: a little of it, and where that does not tell, as much as
+    packing does.
 
     Raises:
         Bad, BadImage: It cannot be packed.
@@ -430,7 +481,13 @@ def look_at_head(row: int, size: int, source: FolderSource, view: memoryview, lo
 
 
 def write_large(
-    row: int, slot: int, size: int, at: int, source: FolderSource | FileSource, window: Window, look: Look | None
+    row: int,
+    slot: int,
+    size: int,
+    at: int,
+    source: FolderSource | FileSource,
+    window: Window,
+    look: Look | None,
 ) -> None:
     """Writes a field that does not fit the window, piece by piece."""
     digest, head = xxhash.xxh3_64(), []
@@ -450,7 +507,8 @@ def write_large(
 
 
 def rewrite_frames(writer: Writer, part: Part, rows: npt.NDArray[np.int64], window: Window) -> None:
-    """Writes the frame of some rows again: their images are of other formats than their names said."""
+    """Writes the frame of some rows again: their images are of other formats than their names
+    said."""
     frame = writer.frame(part, rows)
     start = 0
     for place, end in zip(frame.place.tolist(), frame.end.tolist(), strict=True):

@@ -1,4 +1,5 @@
-"""From samples in order to a table of rows, and from its layout to parts that can be written apart."""
+"""From samples in order to a table of rows, and from its layout to parts that can be written
+apart."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from fastconv.loaders.table import SampleTable
 __all__ = ["Cut", "cut_parts", "new_table", "pack_id", "placed", "without"]
 
 PART_BYTES = 16 << 20
-"""What a part holds: enough that sending it costs nothing, few enough that all workers end together and
-that little is done twice after an interruption."""
+"""What a part holds: enough that sending it costs nothing, few enough that all workers end together
+and that little is done twice after an interruption."""
 SAMPLE_COST = 8192
 """A sample counts as so many bytes more: opening a file costs about as much as copying these."""
 
@@ -56,7 +57,8 @@ def placed(table: SampleTable, layout: Layout) -> SampleTable:
 
 
 def without(table: SampleTable, rows: npt.NDArray[np.bool_]) -> SampleTable:
-    """Returns the table without the marked rows, as if they had never been there; places are dropped."""
+    """Returns the table without the marked rows, as if they had never been there; places are
+    dropped."""
     keep = ~rows
     count = int(keep.sum())
     # The paths are copied run by run: few rows go, so the runs are long.
@@ -85,7 +87,9 @@ def cut_parts(table: SampleTable, layout: Layout) -> Iterator[Cut]:
     for size in table.size:
         cost += np.maximum(size, 0)
     done = np.cumsum(cost)
-    for shard, (first, last) in enumerate(zip(layout.shard_row[:-1].tolist(), layout.shard_row[1:].tolist(), strict=True)):
+    for shard, (first, last) in enumerate(
+        zip(layout.shard_row[:-1].tolist(), layout.shard_row[1:].tolist(), strict=True)
+    ):
         start = first
         while start < last:
             before = int(done[start - 1]) if start else 0

@@ -1,4 +1,5 @@
-"""Calls of the system that Python's `os` lacks. Where the system has none, they do what is next best."""
+"""Calls of the system that Python's `os` lacks. Where the system has none, they do what is next
+best."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def libc(name: str) -> Any:
 
 
 def start_writeback(fd: int, place: int, size: int) -> None:
-    """Lets the system begin to write these bytes to the disk, so that the fsync at the end is short."""
+    """Lets the system begin to write these bytes to the disk, so that the fsync at the end is
+    short."""
     call = libc("sync_file_range")
     if call is not None:
         call(fd, ctypes.c_int64(place), ctypes.c_int64(size), SYNC_FILE_RANGE_WRITE)

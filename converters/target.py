@@ -1,8 +1,8 @@
 """OUT while it is made: everything happens in OUT.partial, and OUT appears whole, in one step.
 
-    OUT.partial/lock      held by the process that packs (flock); says which one
-    OUT.partial/workers   held by its workers, so that a new run waits for those of a dead one
-    OUT.partial/pack/     what will be published
+OUT.partial/lock      held by the process that packs (flock); says which one
+OUT.partial/workers   held by its workers, so that a new run waits for those of a dead one
+OUT.partial/pack/     what will be published
 """
 
 from __future__ import annotations
@@ -35,8 +35,14 @@ class Target:
     def __init__(self, out: str, notice: Callable[[str], None]) -> None:
         self.out = out.rstrip("/") or out
         self.partial = f"{self.out}.partial"
-        if os.path.isdir(self.partial) and not os.path.exists(self.path("lock")) and os.listdir(self.partial):
-            raise UsageError(f"{printable(self.partial)}: exists and was not made by fastconv: move it away")
+        if (
+            os.path.isdir(self.partial)
+            and not os.path.exists(self.path("lock"))
+            and os.listdir(self.partial)
+        ):
+            raise UsageError(
+                f"{printable(self.partial)}: exists and was not made by fastconv: move it away"
+            )
         self._lock = self._take_lock()
         try:
             self._wait_for_workers()
@@ -65,7 +71,8 @@ class Target:
                 holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
                 os.close(fd)
                 raise FastconvError(
-                    f"{printable(self.out)}: process {holder or '(unknown)'} is packing into it: wait for it or stop it"
+                    f"{printable(self.out)}: process {holder or '(unknown)'} is packing into "
+                    "it: wait for it or stop it"
                 ) from error
             try:
                 if os.path.samestat(os.stat(self.path("lock")), os.fstat(fd)):
@@ -87,7 +94,8 @@ class Target:
                 except BlockingIOError:
                     if time.monotonic() > end:
                         raise FastconvError(
-                            f"{printable(self.out)}: workers of an earlier run are still writing: stop them"
+                            f"{printable(self.out)}: workers of an earlier run are still "
+                            "writing: stop them"
                         ) from None
                     time.sleep(0.05)
         finally:
@@ -116,7 +124,9 @@ class Target:
                 rename_new(source, final)
             except FileExistsError as error:
                 if not overwrite and final == self.out:
-                    raise UsageError(f"{printable(final)}: exists already: choose another OUT or --overwrite") from error
+                    raise UsageError(
+                        f"{printable(final)}: exists already: choose another OUT or --overwrite"
+                    ) from error
                 exchange(source, final)
         sync_folder(os.path.dirname(self.out) or ".")
 

@@ -1,7 +1,7 @@
 """A worker process: takes tasks from its standard input and answers on its standard output.
 
-A message is a u64 length and a block of arrays (`fastconv.loaders.arrays`) whose metadata holds JSON: the
-task, or the answer. The worker ends when its input does, or when its parent dies.
+A message is a u64 length and a block of arrays (`fastconv.loaders.arrays`) whose metadata holds
+JSON: the task, or the answer. The worker ends when its input does, or when its parent dies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ __all__ = ["main", "receive", "send"]
 Task = Callable[[Mapping[str, Any], Mapping[str, Array]], tuple[dict[str, Any], dict[str, Array]]]
 
 
-def verify_part(task: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+def verify_part(
+    task: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> tuple[dict[str, Any], dict[str, Array]]:
     """Runs `fastconv.converters.verify.verify_part`, imported when it is first needed."""
     from fastconv.converters.verify import verify_part as run
 
@@ -57,15 +59,23 @@ def receive(stream: BinaryIO) -> tuple[dict[str, Any], dict[str, Array]] | None:
     return json.loads(metadata["content"]), arrays
 
 
-def answer(content: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+def answer(
+    content: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> tuple[dict[str, Any], dict[str, Array]]:
     """Runs a task; what goes wrong is part of the answer."""
     try:
         return TASKS[content["run"]](content, arrays)
     except FastconvError as error:
         return {"error": {"type": "fastconv", "message": str(error)}}, {}
     except OSError as error:
-        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else content.get("out")
-        return {"error": {"type": "os", "errno": error.errno, "message": str(error), "file": name}}, {}
+        name = (
+            os.fsdecode(error.filename)
+            if isinstance(error.filename, str | bytes)
+            else content.get("out")
+        )
+        return {
+            "error": {"type": "os", "errno": error.errno, "message": str(error), "file": name}
+        }, {}
     except Exception:
         return {"error": {"type": "bug", "message": traceback.format_exc()}}, {}
 
@@ -79,7 +89,9 @@ def main() -> None:
     held: list[int] = []
     while (message := receive(tasks)) is not None:
         content, arrays = message
-        if content["run"] == "hold":  # a lock that tells the next run that this process is still there
+        if (
+            content["run"] == "hold"
+        ):  # a lock that tells the next run that this process is still there
             held.append(os.open(os.fsencode(content["lock"]), os.O_RDWR | os.O_CLOEXEC))
             fcntl.flock(held[-1], fcntl.LOCK_SH)
             send(answers, {}, {})

@@ -1,9 +1,9 @@
 """What a format's writing side gives: places for every byte, from sizes alone.
 
-A pack is planned before a byte is written. `Writer.lay_out` gives each field of each sample its place in
-a data file; the bytes between the fields (heads of records, pages, padding) are given by `Writer.frame`,
-for any range of rows, in whichever process writes them. So every part of a pack can be written at any
-time, in any order, by any process, and the same bytes come out.
+A pack is planned before a byte is written. `Writer.lay_out` gives each field of each sample its
+place in a data file; the bytes between the fields (heads of records, pages, padding) are given by
+`Writer.frame`, for any range of rows, in whichever process writes them. So every part of a pack can
+be written at any time, in any order, by any process, and the same bytes come out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ Rows = npt.NDArray[np.int64]
 
 
 SHARD_BYTES = 256_000_000
-"""Of a shard, when nothing is said: few files for any file system, and small enough to copy again."""
+"""Of a shard, when nothing is said: few files for any file system, and small enough to copy
+again."""
 
 
 def key_width(samples: int) -> int:
@@ -55,7 +56,9 @@ class Sharding:
 
     def __post_init__(self) -> None:
         if self.bytes is not None and self.samples is not None:
-            raise UsageError("a pack is cut by the bytes or by the samples of a shard: give one of them")
+            raise UsageError(
+                "a pack is cut by the bytes or by the samples of a shard: give one of them"
+            )
         if min(self.bytes or 1, self.samples or 1) < 1 or 0 in (self.bytes, self.samples):
             raise UsageError("a shard holds at least one byte and one sample: give a positive size")
 
@@ -70,7 +73,8 @@ class Layout:
     """Where everything goes.
 
     Attributes:
-        shards: The data files, with their final sizes, but for those whose size only `finish` knows.
+        shards: The data files, with their final sizes, but for those whose size only `finish`
+            knows.
         shard_row: int64 (S + 1,): the first row of each shard, and the number of rows.
         offset: For each field uint64 (N,): where its bytes start in the shard, less `base`.
         base: For each field: what is added to `offset`.
@@ -127,13 +131,18 @@ class Frame:
 
     @classmethod
     def joined(cls, *blocks: tuple[Rows, npt.NDArray[np.uint8]]) -> Frame:
-        """Returns a frame of blocks of equal pieces: places (k,) and bytes uint8 (k, size) of each."""
+        """Returns a frame of blocks of equal pieces: places (k,) and bytes uint8 (k, size) of
+        each."""
         blocks = tuple((place, data) for place, data in blocks if place.shape[0])
         if not blocks:
             return cls(np.zeros(0, np.int64), memoryview(b""), np.zeros(0, np.int64))
-        sizes = np.concatenate([np.full(data.shape[0], data.shape[1], np.int64) for _, data in blocks])
+        sizes = np.concatenate(
+            [np.full(data.shape[0], data.shape[1], np.int64) for _, data in blocks]
+        )
         data = np.concatenate([data.reshape(-1) for _, data in blocks])
-        return cls(np.concatenate([place for place, _ in blocks]), memoryview(data), np.cumsum(sizes))
+        return cls(
+            np.concatenate([place for place, _ in blocks]), memoryview(data), np.cumsum(sizes)
+        )
 
 
 class Writer(ABC):
@@ -143,13 +152,14 @@ class Writer(ABC):
         name: The format's name, that of its module.
         title: The format's name as people write it.
         suffixes: Endings of OUT that mean this format.
-        requires: Packages that its module imports only when a pack is opened, because that takes long.
+        requires: Packages that its module imports only when a pack is opened, because that takes
+            long.
         Options: Frozen dataclass of the format's own settings (`--option NAME=VALUE`).
         folder_suffixes: Those of `suffixes` whose pack is a folder.
         sharded: Whether a pack may be cut into several data files (OUT is then a folder).
         table_inside: Whether the data file itself holds the sample table.
-        names_kind: Whether the frame depends on the images' formats, which are known only when their
-            bytes were read.
+        names_kind: Whether the frame depends on the images' formats, which are known only when
+            their bytes were read.
     """
 
     name: ClassVar[str]
@@ -178,8 +188,8 @@ class Writer(ABC):
         """Returns where everything goes.
 
         Args:
-            folder: Exists; the data files will be written into it. What has to be made by a library is
-                made here.
+            folder: Exists; the data files will be written into it. What has to be made by a library
+                is made here.
             stem: What shards are called after; None: the pack is the single file `folder/data`.
             sharding: How to cut it, for formats that are `sharded`.
             meta: What the pack will say of itself; its id and shards are not known yet.
@@ -198,7 +208,8 @@ class Writer(ABC):
         return Frame.joined()
 
     def extents(self, part: Part) -> tuple[Rows, ...]:
-        """Returns for each field how many bytes it takes with the zeros that belong behind it, int64 (n,)."""
+        """Returns for each field how many bytes it takes with the zeros that belong behind it,
+        int64 (n,)."""
         return part.size
 
     @abstractmethod
@@ -213,8 +224,9 @@ class Writer(ABC):
 def shard_bounds(weight: npt.NDArray[np.int64], sharding: Sharding, overhead: int = 0) -> Rows:
     """Returns the first row of each shard, and the number of rows, int64 (S + 1,).
 
-    Shards are as equal as can be: in their numbers of samples when `sharding.samples` is given (they
-    differ by at most one), else in bytes, none of them over the limit unless it holds a single sample.
+    Shards are as equal as can be: in their numbers of samples when `sharding.samples` is given
+    (they differ by at most one), else in bytes, none of them over the limit unless it holds a
+    single sample.
 
     Args:
         weight: Bytes that each row takes in its shard, int64 (N,).

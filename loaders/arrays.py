@@ -1,11 +1,13 @@
-"""Named flat arrays in one block of bytes: the safetensors layout, written and mapped without a copy.
+"""Named flat arrays in one block of bytes: the safetensors layout, written and mapped without a
+copy.
 
-    u64 size of the header | header: JSON {"name": {"dtype", "shape", "data_offsets"}, "__metadata__"} | data
+    u64 size of the header | header: JSON {"name": {"dtype", "shape", "data_offsets"},
+    "__metadata__"} | data
 
 The header is padded with spaces so that the data starts at a multiple of 64; each array starts at a
-multiple of 8. The format is https://github.com/huggingface/safetensors (README, "Format"); its library
-reads these blocks. It holds the sample table beside packs that cannot hold arrays, and the messages
-between the packing process and its workers.
+multiple of 8. The format is https://github.com/huggingface/safetensors (README, "Format"); its
+library reads these blocks. It holds the sample table beside packs that cannot hold arrays, and the
+messages between the packing process and its workers.
 """
 
 from __future__ import annotations
@@ -40,23 +42,29 @@ def dump_header(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> byt
             "data_offsets": [place, stop],
         }
         place = stop
-    # The format allows no gaps between arrays, so only the order keeps them aligned: wide types first.
+    # The format allows no gaps between arrays, so only the order keeps them aligned: wide types
+    # first.
     text = json.dumps(header, ensure_ascii=True, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % 64)
     return len(text).to_bytes(8, "little") + text
 
 
 def ordered(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Returns the arrays, contiguous, wide types first: each then lies at a multiple of its item size."""
+    """Returns the arrays, contiguous, wide types first: each then lies at a multiple of its item
+    size."""
     names = sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize)
     return {name: np.ascontiguousarray(arrays[name]) for name in names}
 
 
-def dump_arrays(arrays: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> list[memoryview]:
+def dump_arrays(
+    arrays: Mapping[str, Array], metadata: Mapping[str, str] | None = None
+) -> list[memoryview]:
     """Returns a block as buffers to be written one after the other; the arrays are not copied."""
     arrays = ordered(arrays)
     parts = [memoryview(dump_header(arrays, metadata or {}))]
-    parts += [memoryview(array.reshape(-1).view(np.uint8)) for array in arrays.values() if array.nbytes]
+    parts += [
+        memoryview(array.reshape(-1).view(np.uint8)) for array in arrays.values() if array.nbytes
+    ]
     return parts
 
 

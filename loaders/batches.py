@@ -19,9 +19,9 @@ __all__ = ["BatchMemory"]
 class BatchMemory:
     """A few arrays of one shape, handed out as views and taken back on their own.
 
-    A view (an array, or a tensor made of one) keeps a reference to the array it is of, so an array that
-    nothing but this object refers to is free. Whoever keeps a batch keeps its memory, and another array is
-    made for the next one.
+    A view (an array, or a tensor made of one) keeps a reference to the array it is of, so an array
+    that nothing but this object refers to is free. Whoever keeps a batch keeps its memory, and
+    another array is made for the next one.
 
     Args:
         shape: Of a whole batch.
@@ -49,11 +49,13 @@ class BatchMemory:
 
     def _make(self) -> npt.NDArray[np.uint8]:
         if self.pinned:
-            pinned: npt.NDArray[np.uint8] = torch.empty(self.shape, dtype=torch.uint8, pin_memory=True).numpy()
+            pinned: npt.NDArray[np.uint8] = torch.empty(
+                self.shape, dtype=torch.uint8, pin_memory=True
+            ).numpy()
             return pinned
         return np.empty(self.shape, np.uint8)
 
 
 FREE = 3
-"""References that `sys.getrefcount` counts of an array in the list that nobody else holds: the list's, the
-loop's, and its own argument."""
+"""References that `sys.getrefcount` counts of an array in the list that nobody else holds: the
+list's, the loop's, and its own argument."""

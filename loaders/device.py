@@ -34,14 +34,18 @@ class DeviceMover:
         if device is not None and device.type == "cuda" and not torch.cuda.is_available():
             raise UsageError(f"device is {device}: torch finds no CUDA here")
         if dtype is not None and not dtype.is_floating_point:
-            raise UsageError(f"dtype is {dtype}: images are uint8, or floating point when asked for")
+            raise UsageError(
+                f"dtype is {dtype}: images are uint8, or floating point when asked for"
+            )
         self.device = device
         self.dtype = dtype or (torch.float32 if normalize is not None else None)
         self.mean_std: tuple[torch.Tensor, torch.Tensor] | None = None
         if normalize is not None:
             mean, std = (torch.tensor(values, dtype=torch.float64) for values in normalize)
             if mean.shape != (3,) or std.shape != (3,) or not bool((std > 0).all()):
-                raise UsageError("normalize is (mean, std): three numbers each, those of std above 0")
+                raise UsageError(
+                    "normalize is (mean, std): three numbers each, those of std above 0"
+                )
             # x / 255 is in 0 to 1; both steps become one multiplication and one subtraction.
             scale = (1 / (255 * std)).to(self.dtype).view(3, 1, 1).to(device)
             shift = (mean / std).to(self.dtype).view(3, 1, 1).to(device)
@@ -76,10 +80,11 @@ class DeviceMover:
         return images.to(self.dtype).mul_(scale).sub_(shift), *labels
 
     def _beside(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yields batches on the GPU: each is copied on a stream of its own while the one before is used.
+        """Yields batches on the GPU: each is copied on a stream of its own while the one before is
+        used.
 
-        The pinned memory that is copied from stays referred to until the copy is done, and the GPU's memory
-        is known to both streams, so neither is given to somebody else too early.
+        The pinned memory that is copied from stays referred to until the copy is done, and the
+        GPU's memory is known to both streams, so neither is given to somebody else too early.
         """
         stream = torch.cuda.Stream(self.device)
         copied: deque[tuple[Any, torch.cuda.Event]] = deque()

@@ -9,9 +9,9 @@
     |   `-- PackChangedError              replaced by another pack since it was opened
     `-- SampleError (OSError)             one sample cannot be read or decoded
 
-Every message says what, where (pack, number, key, path) and what to do, in one line. Each class can be
-made from its message alone, so that `torch.utils.data.DataLoader` can raise it again, with its type,
-in the main process.
+Every message says what, where (pack, number, key, path) and what to do, in one line. Each class can
+be made from its message alone, so that `torch.utils.data.DataLoader` can raise it again, with its
+type, in the main process.
 """
 
 from __future__ import annotations
@@ -32,13 +32,17 @@ __all__ = [
 def printable(name: str) -> str:
     """Returns a file name as one line that any terminal can show.
 
-    Control characters, lone surrogates (bytes that are not UTF-8) and the backslash that would make the
-    result ambiguous are written as escapes; everything else stays.
+    Control characters, lone surrogates (bytes that are not UTF-8) and the backslash that would make
+    the result ambiguous are written as escapes; everything else stays.
     """
     if name.isprintable() and "\\" not in name:
         return name
     return "".join(
-        c if c.isprintable() and c != "\\" else ascii(c)[1:-1] if not 0xDC80 <= ord(c) <= 0xDCFF else f"\\x{ord(c) - 0xDC00:02x}"
+        c
+        if c.isprintable() and c != "\\"
+        else ascii(c)[1:-1]
+        if not 0xDC80 <= ord(c) <= 0xDCFF
+        else f"\\x{ord(c) - 0xDC00:02x}"
         for c in name
     )
 
@@ -75,8 +79,8 @@ class SampleError(FastconvError, OSError):
     """One sample cannot be read or decoded.
 
     Attributes:
-        reason: A word of the fixed list in `fastconv.loaders.sample.Reason`, for programs; "" when the
-            error was made again from its message in another process.
+        reason: A word of the fixed list in `fastconv.loaders.sample.Reason`, for programs; "" when
+            the error was made again from its message in another process.
     """
 
     def __init__(self, message: str, reason: str = "") -> None:

@@ -1,7 +1,7 @@
 """The sample table beside packs whose format holds no flat arrays: a safetensors file.
 
-`index.safetensors` inside a folder of shards, `OUT.index.safetensors` beside a single file. Its metadata
-holds under `fastconv` what the pack says of itself (JSON), its tensors are the columns of
+`index.safetensors` inside a folder of shards, `OUT.index.safetensors` beside a single file. Its
+metadata holds under `fastconv` what the pack says of itself (JSON), its tensors are the columns of
 `fastconv.loaders.table`.
 """
 

@@ -1,7 +1,9 @@
-"""Batches for training: FastLoader, which decodes in threads, and the DataLoader that practice recommends.
+"""Batches for training: FastLoader, which decodes in threads, and the DataLoader that practice
+recommends.
 
-FastLoader works in one process. Its threads decode straight into the memory of the batch, so nothing is
-pickled, copied between processes or collated; the decoders let go of Python's lock while they work.
+FastLoader works in one process. Its threads decode straight into the memory of the batch, so
+nothing is pickled, copied between processes or collated; the decoders let go of Python's lock while
+they work.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from fastconv.loaders.sampling import EpochBatch, EpochBatchSampler
 __all__ = ["FastLoader", "collate", "default_threads", "make_loader"]
 
 PART = 16
-"""Samples that a thread takes at a time: the parts of a batch end nearly together, and starting one costs
-nothing beside decoding it."""
+"""Samples that a thread takes at a time: the parts of a batch end nearly together, and starting one
+costs nothing beside decoding it."""
 
 MOST_WORKERS = 8
 """More readers than this seldom help one GPU, and each costs memory."""
@@ -41,12 +43,15 @@ Batch = Any
 
 def default_threads() -> int:
     """Returns how many workers a loader has when nothing is said: one a core, at most eight."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return min(MOST_WORKERS, cores)
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """Returns a batch of samples as torch's `default_collate` makes it, without those that were skipped.
+    """Returns a batch of samples as torch's `default_collate` makes it, without those that were
+    skipped.
 
     Returns:
         None where all of them were: the loop has to leave such a batch out.
@@ -58,13 +63,16 @@ def collate(samples: Sequence[Any]) -> Any:
 class FastLoader(Iterable[Batch]):
     """Gives the batches of a Dataset, decoded by threads of this process.
 
-    Arguments mean what they mean for `torch.utils.data.DataLoader`, where it has them. With a decoder whose
-    results are all of one size (`decode=RandomResizedCrop(224)`), and neither `fields` nor a `transform`,
-    a batch is `(images, labels)`: uint8 (n, 3, height, width), its channels side by side in memory (torch's
-    `channels_last`), and int64 (n,). Else it is what `collate_fn` makes of the samples.
+    Arguments mean what they mean for `torch.utils.data.DataLoader`, where it has them. With a
+    decoder whose results are all of one size (`decode=RandomResizedCrop(224)`), and neither
+    `fields` nor a `transform`, a batch is `(images, labels)`: uint8 (n, 3, height, width), its
+    channels side by side in memory (torch's `channels_last`), and int64 (n,). Else it is what
+    `collate_fn` makes of the samples.
 
-    Each pass over the loader is the next epoch. Order and random crops depend on (seed, epoch, index)
-    alone. A batch belongs to whoever took it: its memory is used again only when nobody refers to it.
+    Each pass over the loader is the next epoch. Order and random crops depend on (seed, epoch,
+    index) alone. A batch belongs to whoever took it: its memory is used again only when nobody
+    refers to
+        it.
 
     Args:
         dataset: A Dataset of fastconv.
@@ -74,10 +82,11 @@ class FastLoader(Iterable[Batch]):
         drop_last: Whether to leave out the last batch when it is shorter.
         num_workers: Threads, by default one a core and at most eight.
         prefetch_factor: Batches that are made ahead.
-        pin_memory: Whether batches are in pinned memory; by default they are when `device` is a GPU.
+        pin_memory: Whether batches are in pinned memory; by default they are when `device` is a
+            GPU.
         device: Where batches go, one ahead and beside the computing when it is a GPU.
-        normalize: (mean, std) of each channel, in 0 to 1, as torchvision's Normalize takes them: images are
-            then floating point.
+        normalize: (mean, std) of each channel, in 0 to 1, as torchvision's Normalize takes them:
+            images are then floating point.
         dtype: Floating-point type of the images; without `normalize` they are divided by 255.
         collate_fn: Makes a batch of a list of samples, where they have no common size.
         seed: Of the order, and of what is drawn for each sample.
@@ -109,7 +118,8 @@ class FastLoader(Iterable[Batch]):
     ) -> None:
         if not isinstance(dataset, PackDataset):
             raise UsageError(
-                f"FastLoader reads Datasets of fastconv, not {type(dataset).__name__}: make one with "
+                f"FastLoader reads Datasets of fastconv, not {type(dataset).__name__}: make "
+                "one with "
                 "open_dataset, or use torch.utils.data.DataLoader"
             )
         self.num_workers = default_threads() if num_workers is None else num_workers
@@ -120,7 +130,12 @@ class FastLoader(Iterable[Batch]):
         self.prefetch_factor = prefetch_factor
         self.collate_fn = collate_fn
         self.batch_sampler = EpochBatchSampler(
-            len(dataset), batch_size, shuffle=shuffle, sampler=sampler, drop_last=drop_last, seed=seed
+            len(dataset),
+            batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            drop_last=drop_last,
+            seed=seed,
         )
         self.device = None if device is None else torch.device(device)
         on_gpu = self.device is not None and self.device.type == "cuda"
@@ -156,7 +171,9 @@ class FastLoader(Iterable[Batch]):
             epoch.close()
             self.skipped = epoch.skipped
             if epoch.skipped:
-                _log.warning("%d samples were skipped, the first: %s", len(epoch.skipped), epoch.skipped[0])
+                _log.warning(
+                    "%d samples were skipped, the first: %s", len(epoch.skipped), epoch.skipped[0]
+                )
 
 
 class _Pending:
@@ -220,7 +237,7 @@ class _Epoch(Iterator[Batch]):
             if not self.closed:
                 try:
                     self.make(pending, start)
-                except BaseException as problem:  # noqa: BLE001 - it is raised where the batch is taken
+                except BaseException as problem:
                     error = problem
             pending.end_part(start, error)
             del item, pending  # a thread that waits must not hold on to a batch
@@ -232,7 +249,9 @@ class _Epoch(Iterator[Batch]):
         if pending.memory is None:
             pending.parts[start] = self.dataset.__getitems__(indices)
             return
-        _, labels, kept = self.dataset.decode_batch(indices, pending.memory[start:stop], self.skipped)
+        _, labels, kept = self.dataset.decode_batch(
+            indices, pending.memory[start:stop], self.skipped
+        )
         pending.labels[start:stop] = labels
         pending.keep[start:stop] = kept
 
@@ -313,16 +332,17 @@ def make_loader(
     Args:
         dataset: A Dataset of fastconv; for "processes" any map-style Dataset.
         batch_size: Samples of a batch.
-        kind: "threads" gives a FastLoader, "processes" a `torch.utils.data.DataLoader`; "auto" a FastLoader
-            where the Dataset has a decoder whose results are of one size and no `transform`, whose Python
-            code would keep threads from running side by side.
+        kind: "threads" gives a FastLoader, "processes" a `torch.utils.data.DataLoader`; "auto" a
+            FastLoader where the Dataset has a decoder whose results are of one size and no
+            `transform`, whose Python code would keep threads from running side by side.
         shuffle: Whether the order is another one in each epoch.
         sampler: Gives the indices instead.
         drop_last: Whether to leave out the last batch when it is shorter.
         num_workers: By default one a core, at most eight.
         prefetch_factor: Batches made ahead; of a DataLoader by each worker. By default 2.
         pin_memory: By default where CUDA is there.
-        persistent_workers: Whether a DataLoader keeps its workers between epochs; by default it does.
+        persistent_workers: Whether a DataLoader keeps its workers between epochs; by default it
+            does.
         collate_fn: Makes a batch of samples; by default `collate`, which leaves skipped ones out.
         seed: Of the order, and of what is drawn for each sample.
         more: Other arguments of the loader, such as `device` or `worker_init_fn`.
@@ -338,7 +358,8 @@ def make_loader(
         if collate_fn is not None:
             more["collate_fn"] = collate_fn
         return FastLoader(
-            dataset, batch_size, shuffle=shuffle, sampler=sampler, drop_last=drop_last, num_workers=workers,
+            dataset, batch_size, shuffle=shuffle, sampler=sampler, drop_last=drop_last,
+            num_workers=workers,
             prefetch_factor=prefetch_factor or 2, pin_memory=pin_memory, seed=seed, **more,
         )  # fmt: skip
     if kind not in ("auto", "processes"):
@@ -348,7 +369,9 @@ def make_loader(
     )
     if workers:
         more.setdefault("prefetch_factor", prefetch_factor or 2)
-        more.setdefault("persistent_workers", True if persistent_workers is None else persistent_workers)
+        more.setdefault(
+            "persistent_workers", True if persistent_workers is None else persistent_workers
+        )
     return _ProcessLoader(
         dataset,
         batch_sampler=batches,

@@ -77,7 +77,9 @@ class PackMeta:
             "fields": self.fields,
             "generated": self.generated,
             "labels": self.labels,
-            "classes": [os.fsencode(name).decode("utf-8", "surrogateescape") for name in self.classes],
+            "classes": [
+                os.fsencode(name).decode("utf-8", "surrogateescape") for name in self.classes
+            ],
             "settings": dict(self.settings),
             "shards": [[shard.name, shard.size] for shard in self.shards],
             "kinds": KINDS,
@@ -107,7 +109,10 @@ class PackMeta:
                 fields=tuple(content["fields"]),
                 generated=tuple(content["generated"]),
                 labels=content["labels"],
-                classes=tuple(os.fsdecode(name.encode("utf-8", "surrogateescape")) for name in content["classes"]),
+                classes=tuple(
+                    os.fsdecode(name.encode("utf-8", "surrogateescape"))
+                    for name in content["classes"]
+                ),
                 settings=content["settings"],
                 shards=tuple(Shard(name, size) for name, size in content["shards"]),
             )

@@ -24,7 +24,8 @@ def find_format(path: str | os.PathLike[str]) -> type[Reader]:
         if reader.recognises(name):
             return reader
     raise NotAPackError(
-        f"{printable(name)}: not a pack that fastconv can read (formats: {', '.join(READERS.names())})"
+        f"{printable(name)}: not a pack that fastconv can read (formats: "
+        f"{', '.join(READERS.names())})"
     )
 
 

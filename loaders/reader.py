@@ -33,13 +33,15 @@ SHARD_SHIFT = 44
 """No shard is larger than 16 TiB."""
 
 _GAP = 128 * 1024
-"""Places this near are read as one: what a disk reads in one request anyway (the kernel's read-ahead)."""
+"""Places this near are read as one: what a disk reads in one request anyway (the kernel's
+read-ahead)."""
 
 
 class Reader(ABC):
     """One opened pack.
 
-    Thread-safe and deterministic; not picklable: a Dataset pickles the path and opens anew. Nothing has
+    Thread-safe and deterministic; not picklable: a Dataset pickles the path and opens anew. Nothing
+    has
     to be closed: files are unmapped when the last view on them is gone.
 
     Attributes:
@@ -48,7 +50,8 @@ class Reader(ABC):
         suffixes: Endings of OUT that mean this format.
         dataset: The name of its Dataset in `fastconv.loaders`.
         root: What the samples' paths start from where they are files: the folder; "" for a pack.
-        requires: Packages that its module imports only when a pack is opened, because that takes long.
+        requires: Packages that its module imports only when a pack is opened, because that takes
+            long.
         dataset: Name of the Dataset class for this format in `fastconv.loaders`.
         path: Where the pack lies.
         meta: What it says of itself.
@@ -75,7 +78,8 @@ class Reader(ABC):
     @classmethod
     @abstractmethod
     def recognises(cls, path: str) -> bool:
-        """Returns whether the path looks like this format: a quick look at names and first bytes."""
+        """Returns whether the path looks like this format: a quick look at names and first
+        bytes."""
 
     @classmethod
     @abstractmethod
@@ -90,15 +94,19 @@ class Reader(ABC):
 
     @classmethod
     def open_with(cls, path: str, fields: Sequence[str]) -> Self:
-        """Returns the opened pack; `fields` are wanted, for formats that do not say which they have."""
+        """Returns the opened pack; `fields` are wanted, for formats that do not say which they
+        have."""
         return cls.open(path)
 
     @abstractmethod
     def read(self, row: int, slot: int = 0) -> memoryview | None:
         """Returns a field's stored bytes, read-only; None where the sample lacks the field."""
 
-    def read_many(self, rows: Sequence[int] | Rows, slots: Sequence[int] = (0,)) -> list[list[memoryview | None]]:
-        """Returns for each row the stored bytes of each slot, after telling the system about all of them."""
+    def read_many(
+        self, rows: Sequence[int] | Rows, slots: Sequence[int] = (0,)
+    ) -> list[list[memoryview | None]]:
+        """Returns for each row the stored bytes of each slot, after telling the system about all of
+        them."""
         rows = np.asarray(rows, np.int64)
         self.hint(rows, slots)
         return [[self.read(row, slot) for slot in slots] for row in rows.tolist()]
@@ -129,7 +137,8 @@ class Reader(ABC):
 
 
 def _most_maps() -> int:
-    """Returns how many shards may be mapped at once: each map holds a file descriptor before Python 3.13."""
+    """Returns how many shards may be mapped at once: each map holds a file descriptor before Python
+    3.13."""
     if sys.version_info >= (3, 13):
         return 1 << 16
     try:
@@ -183,16 +192,23 @@ class MappedReader(Reader):
         try:
             status = os.stat(file)
         except FileNotFoundError as error:
-            raise CorruptPackError(f"{printable(file)}: is missing from the pack {printable(self.path)}") from error
+            raise CorruptPackError(
+                f"{printable(file)}: is missing from the pack {printable(self.path)}"
+            ) from error
         except OSError as error:
-            raise PackError(f"{printable(file)}: cannot be read: {error.strerror or error}") from error
+            raise PackError(
+                f"{printable(file)}: cannot be read: {error.strerror or error}"
+            ) from error
         if not stat.S_ISREG(status.st_mode) or status.st_size < expected:
             raise CorruptPackError(
-                f"{printable(file)}: truncated: has {status.st_size} bytes, needs {expected}: copy the pack again"
+                f"{printable(file)}: truncated: has {status.st_size} bytes, needs {expected}: "
+                "copy the pack again"
             )
         known = self._inodes.setdefault(shard, (status.st_dev, status.st_ino))
         if known != (status.st_dev, status.st_ino) and shard not in self._maps:
-            raise PackChangedError(f"{printable(file)}: was replaced since it was opened: open the pack again")
+            raise PackChangedError(
+                f"{printable(file)}: was replaced since it was opened: open the pack again"
+            )
 
     def check(self, rows: Sequence[int]) -> None:
         if len(self.files) == 1 or len(rows) == 1:
@@ -208,11 +224,12 @@ class MappedReader(Reader):
             else:  # such a map has no descriptor to ask
                 status = os.stat(self.files[shard])
                 if self._inodes[shard] != (status.st_dev, status.st_ino):
-                    continue  # it was replaced: what is mapped is the old file, which nobody can cut short
+                    continue  # replaced: what is mapped is the old file, which nobody cuts short
                 size = status.st_size
             if size < self.meta.shards[shard].size:
                 raise CorruptPackError(
-                    f"{printable(self.files[shard])}: truncated since it was opened: has {size} bytes, "
+                    f"{printable(self.files[shard])}: truncated since it was opened: has "
+                    f"{size} bytes, "
                     f"needs {self.meta.shards[shard].size}"
                 )
 
@@ -230,7 +247,8 @@ class MappedReader(Reader):
         return found[1]
 
     def _check_view(self, shard: int, view: memoryview) -> None:
-        """Checks that a shard just mapped is the one that the table means; raises PackChangedError."""
+        """Checks that a shard just mapped is the one that the table means; raises
+        PackChangedError."""
 
     def read(self, row: int, slot: int = 0) -> memoryview | None:
         table = self.table
@@ -241,7 +259,9 @@ class MappedReader(Reader):
         shard = bisect_right(self._first_rows, row) - 1
         view = self._view(shard)[start : start + size]
         if view.nbytes != size:
-            raise CorruptPackError(f"{self.where(row)}: its place {start} is outside the file: run fastconv verify")
+            raise CorruptPackError(
+                f"{self.where(row)}: its place {start} is outside the file: run fastconv verify"
+            )
         return view
 
     def hint(self, rows: Rows, slots: Sequence[int] = (0,)) -> None:
@@ -254,13 +274,16 @@ class MappedReader(Reader):
                 mapped.madvise(mmap.MADV_WILLNEED, start, min(size, len(mapped) - start))
 
     def _ranges(self, rows: Rows, slots: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-        """Yields (shard, start, size) of what holds these rows: sorted, on whole pages, neighbours joined."""
+        """Yields (shard, start, size) of what holds these rows: sorted, on whole pages, neighbours
+        joined."""
         if not rows.shape[0]:
             return
         table = self.table
         # Places in all shards as numbers of one line, on which shards lie far apart.
         line = (np.searchsorted(self._first_rows, rows, side="right") - 1) << SHARD_SHIFT
-        starts = np.concatenate([table.offset[slot][rows].astype(np.int64) + table.base[slot] + line for slot in slots])
+        starts = np.concatenate(
+            [table.offset[slot][rows].astype(np.int64) + table.base[slot] + line for slot in slots]
+        )
         stops = starts + np.maximum(np.concatenate([table.size[slot][rows] for slot in slots]), 0)
         order = np.argsort(starts)
         starts, stops = starts[order] & -mmap.PAGESIZE, np.maximum.accumulate(stops[order])

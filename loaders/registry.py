@@ -1,8 +1,9 @@
-"""Finds formats: the modules of a `formats` package, and those of other distributions (entry points).
+"""Finds formats: the modules of a `formats` package, and those of other distributions (entry
+points).
 
 A format is one module on each side, `fastconv/loaders/formats/NAME.py` and
-`fastconv/converters/formats/NAME.py`. NAME is its name everywhere. The module's `__all__` names exactly
-one class. Nothing is imported before a format is asked for.
+`fastconv/converters/formats/NAME.py`. NAME is its name everywhere. The module's `__all__` names
+exactly one class. Nothing is imported before a format is asked for.
 """
 
 from __future__ import annotations

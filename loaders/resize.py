@@ -85,7 +85,9 @@ def _made(length: int, stop: int, source: int) -> int:
     """
     if stop >= length:
         return length
-    return stop + 1 if stop == source else stop  # torch would take the same number for the same size
+    return (
+        stop + 1 if stop == source else stop
+    )  # torch would take the same number for the same size
 
 
 def _resize(part: Pixels, scales: tuple[float, float], out: Pixels) -> None:

@@ -1,8 +1,8 @@
 """The order of samples: pure functions of (seed, epoch), and the batches that carry both with them.
 
-With persistent DataLoader workers neither the Dataset nor a worker's seed changes between epochs. So the
-epoch travels with the indices: a batch is a list that knows its seed and epoch, and what is drawn for a
-sample depends on (seed, epoch, index) alone, whoever draws it.
+With persistent DataLoader workers neither the Dataset nor a worker's seed changes between epochs.
+So the epoch travels with the indices: a batch is a list that knows its seed and epoch, and what is
+drawn for a sample depends on (seed, epoch, index) alone, whoever draws it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class EpochBatch(list[int]):
 
 
 def epoch_order(samples: int, seed: int, epoch: int, shuffle: bool) -> npt.NDArray[np.int64]:
-    """Returns the order of an epoch, int64 (samples,): the same for any number of workers and ranks."""
+    """Returns the order of an epoch, int64 (samples,): the same for any number of workers and
+    ranks."""
     if not shuffle:
         return np.arange(samples, dtype=np.int64)
     return np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(samples)

@@ -12,7 +12,8 @@
 | path_offset | uint64 (N + 1,) | where each path starts, and where the last one ends |
 | shard_row | int64 (S + 1,) | the first row of each shard, and N |
 
-Rows of one shard follow each other. FIELD is "image" or a sidecar's name. All numbers are little-endian.
+Rows of one shard follow each other. FIELD is "image" or a sidecar's name. All numbers are
+little-endian.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -85,7 +87,11 @@ class SampleTable:
             for name, array in zip(self.fields, getattr(self, column), strict=False):
                 out[f"{column}/{name}"] = array
         out |= {"label": self.label, "kind": self.kind, "width": self.width, "height": self.height}
-        out |= {"path": self.path_bytes, "path_offset": self.path_offset, "shard_row": self.shard_row}
+        out |= {
+            "path": self.path_bytes,
+            "path_offset": self.path_offset,
+            "shard_row": self.shard_row,
+        }
         return out
 
     def column_sizes(self) -> dict[str, int]:
@@ -111,7 +117,9 @@ class SampleTable:
             ValueError: A column is missing, or has another type or length than the others ask for.
         """
 
-        def column(name: str, dtype: np.dtype[np.generic], length: int | None) -> npt.NDArray[np.generic]:
+        def column(
+            name: str, dtype: np.dtype[np.generic], length: int | None
+        ) -> npt.NDArray[np.generic]:
             if name not in arrays:
                 raise ValueError(f"the sample table lacks its column {name!r}")
             array = arrays[name]
@@ -124,7 +132,9 @@ class SampleTable:
 
         count = arrays["label"].shape[0] if "label" in arrays else 0
         lengths = {"path": None, "path_offset": count + 1, "shard_row": None}
-        got = {name: column(name, dtype, lengths.get(name, count)) for name, dtype in COLUMNS.items()}
+        got = {
+            name: column(name, dtype, lengths.get(name, count)) for name, dtype in COLUMNS.items()
+        }
         by_field = {
             name: tuple(column(f"{name}/{field}", dtype, count) for field in fields)
             for name, dtype in FIELD_COLUMNS.items()
@@ -140,9 +150,9 @@ class SampleTable:
     def names(self, row: int) -> list[str]:
         """Returns the path of each field of a sample, "" where it lacks the field.
 
-        The arena holds for each sample its image's path. Where a sidecar is called otherwise than the
-        image with another extension (`A.TXT` beside `A.jpg`), NUL and the sidecar's file name follow
-        for every sidecar, empty where the usual name is right.
+        The arena holds for each sample its image's path. Where a sidecar is called otherwise than
+        the image with another extension (`A.TXT` beside `A.jpg`), NUL and the sidecar's file name
+        follow for every sidecar, empty where the usual name is right.
         """
         start, stop = int(self.path_offset[row]), int(self.path_offset[row + 1])
         path, *given = os.fsdecode(self.path_bytes[start:stop].tobytes()).split("\0")
@@ -168,7 +178,7 @@ class SampleTable:
             return []
         base = places[0]
         block = self.path_bytes[base : places[-1]].tobytes()
-        ends = zip(places, places[1:], strict=False)
+        ends = pairwise(places)
         return [os.fsdecode(block[a - base : b - base].partition(b"\0")[0]) for a, b in ends]
 
 

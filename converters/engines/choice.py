@@ -12,8 +12,8 @@ __all__ = ["Engine", "default_workers", "engine_for"]
 Engine = InlineEngine | LocalEngine
 
 SAMPLES_PER_S, BYTES_PER_S = 40_000, 2_000_000_000
-"""What one process reads, looks at and writes in a second, of small files and of large ones, when the page
-cache has them."""
+"""What one process reads, looks at and writes in a second, of small files and of large ones, when
+the page cache has them."""
 
 INLINE_S = 1.0
 """Seconds of work that are done in this process: starting Python twice costs about half as much."""

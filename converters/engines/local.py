@@ -1,10 +1,10 @@
 """Runs tasks in worker processes of this machine.
 
 Workers are plain `python -c` processes on pipes, so they work when the caller's script has no
-`if __name__ == "__main__"` guard, and nothing of the caller is forked or pickled. A thread serves each:
-it starts the process, sends it one task after the other, and starts another one when it dies. The next
-task is sent while the answer to the last one is still read by the caller, never while the worker works,
-so neither pipe can fill up.
+`if __name__ == "__main__"` guard, and nothing of the caller is forked or pickled. A thread serves
+each: it starts the process, sends it one task after the other, and starts another one when it dies.
+The next task is sent while the answer to the last one is still read by the caller, never while the
+worker works, so neither pipe can fill up.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Worker:
 
     def __init__(self, lock: str | None) -> None:
         command = [sys.executable, "-S", "-E", "-c", START, json.dumps(sys.path)]
-        # numpy's linear algebra is not used here; starting its threads takes longer than all the rest.
+        # numpy's linear algebra is not used here; starting its threads takes longer than all the
+        # rest.
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
@@ -78,13 +79,16 @@ class Worker:
         if lock is not None:
             self.ask({"run": "hold", "lock": lock}, {})
 
-    def ask(self, content: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+    def ask(
+        self, content: Mapping[str, Any], arrays: Mapping[str, Array]
+    ) -> tuple[dict[str, Any], dict[str, Array]]:
         """Returns the answer to a task.
 
         Raises:
             WorkerDied: There is none.
         """
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         try:
             send(self.process.stdin, content, arrays)  # type: ignore[arg-type]
             message = receive(self.process.stdout)  # type: ignore[arg-type]
@@ -99,7 +103,9 @@ class Worker:
         code = self.process.wait()
         if code < 0:
             name = signal.Signals(-code).name
-            return f"signal {-code} ({name})" + (", maybe for want of memory" if name == "SIGKILL" else "")
+            return f"signal {-code} ({name})" + (
+                ", maybe for want of memory" if name == "SIGKILL" else ""
+            )
         return f"exit code {code}"
 
     def stop(self) -> None:
@@ -144,7 +150,10 @@ class LocalEngine:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -163,7 +172,8 @@ class LocalEngine:
         """Yields the answers as they come. A few tasks are taken ahead, no more.
 
         Raises:
-            FastconvError: A worker died on the same task several times, or the system refused something.
+            FastconvError: A worker died on the same task several times, or the system refused
+                something.
         """
         waiting, source = 0, iter(tasks)
         while True:
@@ -200,7 +210,9 @@ class LocalEngine:
                         if self.lock != held:
                             worker.ask({"run": "hold", "lock": self.lock}, {})
                             held = self.lock
-                        self._answers.put(Answer(task.number, *worker.ask(task.content, task.arrays)))
+                        self._answers.put(
+                            Answer(task.number, *worker.ask(task.content, task.arrays))
+                        )
                         break
                     except WorkerDied:
                         words = worker.last_words()
@@ -211,10 +223,13 @@ class LocalEngine:
                             return
                         if not left:
                             self._answers.put(
-                                FastconvError(f"a worker process died {TRIES} times ({words}) on {task.about()}")
+                                FastconvError(
+                                    f"a worker process died {TRIES} times ({words}) on "
+                                    f"{task.about()}"
+                                )
                             )
                         worker, held = self._start(), None
-        except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
+        except BaseException as error:
             self._answers.put(error)
         finally:
             if worker is not None:

@@ -8,15 +8,15 @@
 | /fields/NAME/data, /fields/NAME/offsets | as above | a sidecar |
 | /table/... | | the other columns of the sample table (`fastconv.loaders.table`) |
 
-Attributes of the root, all strings: `fastconv` (JSON, what the pack says of itself), `id`, `classes`
-(JSON list of names) and `settings` (JSON object).
+Attributes of the root, all strings: `fastconv` (JSON, what the pack says of itself), `id`,
+`classes` (JSON list of names) and `settings` (JSON object).
 
-The file is made by HDF5's own library with all space allocated and nothing filled, so the library tells
-where each array lies; then it is closed, and the arrays are written by all processes at once.
+The file is made by HDF5's own library with all space allocated and nothing filled, so the library
+tells where each array lies; then it is closed, and the arrays are written by all processes at once.
 
-With `--option layout=vlen` the images are in the shape that tutorials use, written by the library in the end,
-by one process: /images, N arrays of uint8 of their own lengths, in place of /data and /offsets; where each
-lies in the file is in /table/offset/image.
+With `--option layout=vlen` the images are in the shape that tutorials use, written by the library
+in the end, by one process: /images, N arrays of uint8 of their own lengths, in place of /data and
+/offsets; where each lies in the file is in /table/offset/image.
 """
 
 from __future__ import annotations
@@ -51,14 +51,17 @@ class HDF5Options:
     """What can be chosen.
 
     Attributes:
-        layout: "contiguous" for one array of all bytes, "vlen" for one array of variable length an image.
+        layout: "contiguous" for one array of all bytes, "vlen" for one array of variable length an
+            image.
     """
 
     layout: Shape = "contiguous"
 
     def __post_init__(self) -> None:
         if self.layout not in get_args(Shape):
-            raise UsageError(f"HDF5's layout is one of {', '.join(get_args(Shape))}, not {self.layout!r}")
+            raise UsageError(
+                f"HDF5's layout is one of {', '.join(get_args(Shape))}, not {self.layout!r}"
+            )
 
 
 def allocate(file: h5py.File, name: str, count: int, dtype: np.dtype[Any]) -> int:
@@ -92,7 +95,11 @@ def column_names(table: SampleTable) -> dict[str, str]:
     special = {"label": "labels"}
     for slot, name in enumerate(table.fields):
         special[f"offset/{name}"] = f"fields/{name}/offsets" if slot else "offsets"
-    return {name: special.get(name, f"table/{name}") for name in table.column_sizes() if name != "shard_row"}
+    return {
+        name: special.get(name, f"table/{name}")
+        for name in table.column_sizes()
+        if name != "shard_row"
+    }
 
 
 class HDF5Writer(Writer):
@@ -124,7 +131,9 @@ class HDF5Writer(Writer):
                 base.append(allocate(file, where, int(bounds[-1]), np.dtype("u1")))
                 offset.append(bounds)
             # Wide types first, bytes last: each array then starts at a multiple of its item size.
-            names = sorted(column_names(table).items(), key=lambda item: -types_of(item[0]).itemsize)
+            names = sorted(
+                column_names(table).items(), key=lambda item: -types_of(item[0]).itemsize
+            )
             for name, dataset in names:
                 column, _, of_field = name.partition("/")
                 if column == "offset":
@@ -143,11 +152,15 @@ class HDF5Writer(Writer):
 
         path = os.path.join(folder, "data")
         columns = table.arrays()
-        columns |= {f"offset/{name}": b for name, b in zip(table.fields, layout.own["bounds"], strict=True)}
+        columns |= {
+            f"offset/{name}": b for name, b in zip(table.fields, layout.own["bounds"], strict=True)
+        }
         fd = os.open(path, os.O_WRONLY)
         try:
             for name, place in layout.own["places"].items():
-                pwrite_all(fd, memoryview(np.ascontiguousarray(columns[name]).view(np.uint8)), place)
+                pwrite_all(
+                    fd, memoryview(np.ascontiguousarray(columns[name]).view(np.uint8)), place
+                )
         finally:
             os.close(fd)
         with h5py.File(path, "r+", locking=False) as file:
@@ -157,19 +170,25 @@ class HDF5Writer(Writer):
 
 
 def shape_as_vlen(path: str, layout: Layout) -> None:
-    """Replaces a file of the contiguous layout by one whose images are arrays of variable length."""
+    """Replaces a file of the contiguous layout by one whose images are arrays of variable
+    length."""
     import h5py
 
     new = f"{path}.vlen"
     bounds = layout.own["bounds"][0]
-    with h5py.File(path, "r", locking=False) as old, h5py.File(new, "w", libver="earliest", locking=False) as file:
+    with (
+        h5py.File(path, "r", locking=False) as old,
+        h5py.File(new, "w", libver="earliest", locking=False) as file,
+    ):
         for name, value in old.attrs.items():
             file.attrs[name] = value
         for name in ("fields", "labels", "table"):
             if name in old:
                 old.copy(name, file)
         count = bounds.shape[0] - 1
-        images = file.create_dataset("images", (count,), h5py.vlen_dtype(np.uint8), track_times=False)
+        images = file.create_dataset(
+            "images", (count,), h5py.vlen_dtype(np.uint8), track_times=False
+        )
         for start in range(0, count, ROWS):
             stop = min(start + ROWS, count)
             block = old["data"][int(bounds[start]) : int(bounds[stop])]
@@ -180,7 +199,10 @@ def shape_as_vlen(path: str, layout: Layout) -> None:
         allocate(file, "table/offset/image", count, np.dtype("<u8"))
         elements = int(images.id.get_offset())
         places = int(file["table/offset/image"].id.get_offset())
-    with open(new, "r+b") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as block_of_file:
+    with (
+        open(new, "r+b") as raw,
+        mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as block_of_file,
+    ):
         with memoryview(block_of_file) as view:
             found = heap_places(view, elements, count)
         pwrite_all(raw.fileno(), memoryview(found.view(np.uint8)), places)

@@ -1,15 +1,18 @@
 """Writes LMDB databases (data format 1) directly, every page at a place known beforehand.
 
-liblmdb builds its B+tree by transactions, one process at a time. Here the keys are known and ascending
-and the sizes too, so the finished tree is computed first and its pages are written by all processes at
-once. What liblmdb reads is kept to the byte; all of it is little-endian, 64 bit, in pages of 4096:
+liblmdb builds its B+tree by transactions, one process at a time. Here the keys are known and
+ascending and the sizes too, so the finished tree is computed first and its pages are written by all
+processes at once. What liblmdb reads is kept to the byte; all of it is little-endian, 64 bit, in
+pages of 4096:
 
     page head   u64 page number | u16 0 | u16 flags (1 branch, 2 leaf, 4 overflow, 8 meta)
                 | u16 lower | u16 upper                  (overflow: u32 number of pages instead)
-    tree page   head, then the u16 places of its nodes up to `lower`; nodes from the end down to `upper`
-    leaf node   u16 low and u16 high half of the value's size | u16 flags | u16 key size | key
-                | value, or (flags 1) the u64 number of its first overflow page; padded to even length
-    branch node u16 low, u16 middle and u16 high third of the child's page number | u16 key size | key
+    tree page   head, then the u16 places of its nodes up to `lower`; nodes from the end down to
+    `upper` leaf node   u16 low and u16 high half of the value's size | u16 flags | u16 key size |
+    key
+                | value, or (flags 1) the u64 number of its first overflow page; of even length
+    branch node u16 low, u16 middle and u16 high third of the child's page number | u16 key size |
+    key
                 (the first key of a page is empty)
     overflow    head, then the value, over as many pages as it needs
     meta page   (0 and 1) head | u32 0xBEEFC0DE | u32 1 | u64 0 | u64 map size | free DB | main DB
@@ -17,8 +20,9 @@ once. What liblmdb reads is kept to the byte; all of it is little-endian, 64 bit
     DB          u32 pad | u16 flags | u16 depth | u64 branch pages | u64 leaf pages
                 | u64 overflow pages | u64 entries | u64 root
 
-Source: liblmdb's own comments (mdb.c, LMDB 0.9). Pages lie in post-order (the overflow pages of a leaf,
-the leaf, after its children the branch, the root last), the order of liblmdb's compacting copy.
+Source: liblmdb's own comments (mdb.c, LMDB 0.9). Pages lie in post-order (the overflow pages of a
+leaf, the leaf, after its children the branch, the root last), the order of liblmdb's compacting
+copy.
 
 The keys: KEY for the image, KEY.FIELD for sidecars; then `__len__` (the count in ASCII), `__meta__`
 (JSON) and the columns of the sample table under `__table__/`.
@@ -96,7 +100,8 @@ class Tree:
         leaf_first: int64 (L + 1,): first entry of each leaf.
         leaf_page: int64 (L,): page number of each leaf.
         branches: (page number, pages and first keys' entries of its children) of each branch page.
-        depth, overflow_pages, root, pages: For the meta pages; `pages` is the file's length in pages.
+        depth, overflow_pages, root, pages: For the meta pages; `pages` is the file's length in
+            pages.
     """
 
     node: Rows
@@ -135,8 +140,8 @@ def build_tree(key: Rows, size: Rows) -> Tree:
             bounds[-2] -= 1
         levels.append(bounds)
         first_entry = first_entry[bounds[:-1]]
-    # Page numbers in post-order. A leaf comes after the overflow pages of all leaves up to it, the leaves
-    # before it, and the branches that were complete before it.
+    # Page numbers in post-order. A leaf comes after the overflow pages of all leaves up to it, the
+    # leaves before it, and the branches that were complete before it.
     leaves = leaf_first.shape[0] - 1
     branches_before = np.zeros(leaves + 1, np.int64)
     ends: list[Rows] = []  # of each level's pages, as numbers of leaves
@@ -152,7 +157,9 @@ def build_tree(key: Rows, size: Rows) -> Tree:
     for level, bounds in enumerate(levels):
         # A branch follows its last leaf and the branches of lower levels that end there too.
         own = leaf_page[ends[level] - 1] + 1 + level
-        for number, a, b in zip(own.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        for number, a, b in zip(
+            own.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True
+        ):
             branches.append((number, pages[a:b], first_entry[a:b]))
         pages, first_entry = own, first_entry[bounds[:-1]]
     # Nodes fill a leaf from its end; the overflow pages of its entries lie before it, in order.
@@ -195,7 +202,12 @@ def node_heads(size: Rows, key: npt.NDArray[np.uint8], page: Rows | None) -> npt
     """
     count, width = key.shape
     head = np.zeros((count, 4), "<u2")
-    head[:, 0], head[:, 1], head[:, 2], head[:, 3] = size & 0xFFFF, size >> 16, page is not None, width
+    head[:, 0], head[:, 1], head[:, 2], head[:, 3] = (
+        size & 0xFFFF,
+        size >> 16,
+        page is not None,
+        width,
+    )
     blocks = [head.view(np.uint8).reshape(count, NODE), key]
     if page is not None:
         blocks.append(page.astype("<u8").view(np.uint8).reshape(count, 8))
@@ -224,16 +236,21 @@ class LMDBWriter(Writer):
         for name, size in zip(table.fields, table.size, strict=True):
             if size.max(initial=0) > MOST_VALUE:
                 raise UsageError(
-                    f"LMDB holds no value over 4 GiB: leave the {name} of sample {int(size.argmax())} "
+                    f"LMDB holds no value over 4 GiB: leave the {name} of sample "
+                    f"{int(size.argmax())} "
                     f"({table.path(int(size.argmax()))}) out, or choose another format"
                 )
         tail = tail_sizes(meta, table)
         if max(tail.values()) > MOST_VALUE:
-            raise UsageError(f"LMDB cannot hold the table of {len(table)} samples: choose another format")
+            raise UsageError(
+                f"LMDB cannot hold the table of {len(table)} samples: choose another format"
+            )
         width = key_width(len(table))
         there = np.stack([size >= 0 for size in table.size], axis=1)
         entry = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
-        key_sizes = [width + (len(name) + 1 if slot else 0) for slot, name in enumerate(table.fields)]
+        key_sizes = [
+            width + (len(name) + 1 if slot else 0) for slot, name in enumerate(table.fields)
+        ]
         keys = np.broadcast_to(np.array(key_sizes, np.int16), there.shape)[there]
         sizes = np.stack(table.size, axis=1)[there]
         tree = build_tree(
@@ -263,7 +280,9 @@ class LMDBWriter(Writer):
             key = keys[has]
             if slot:
                 suffix = np.frombuffer(b"." + name.encode(), np.uint8)
-                key = np.concatenate([key, np.broadcast_to(suffix, (key.shape[0], suffix.shape[0]))], axis=1)
+                key = np.concatenate(
+                    [key, np.broadcast_to(suffix, (key.shape[0], suffix.shape[0]))], axis=1
+                )
             size, place = part.size[slot][has], part.place[slot][has]
             mine = node[entry[has, slot]]
             big = NODE + key.shape[1] + size > MOST_INLINE
@@ -298,7 +317,9 @@ class LMDBWriter(Writer):
         fd = os.open(os.path.join(folder, "data.mdb"), os.O_WRONLY)
         try:
             for number, (name, place) in enumerate(places.items(), first):
-                value = memoryview(values.get(name) or np.ascontiguousarray(columns[name]).view(np.uint8))
+                value = memoryview(
+                    values.get(name) or np.ascontiguousarray(columns[name]).view(np.uint8)
+                )
                 size, key = np.array([value.nbytes]), np.frombuffer(name.encode(), np.uint8)[None]
                 at = np.array([place])
                 big = NODE + len(name) + value.nbytes > MOST_INLINE
@@ -308,16 +329,26 @@ class LMDBWriter(Writer):
                     pwrite_all(fd, memoryview(run_heads(at, size).tobytes()), place - HEAD)
                 pwrite_all(fd, value, place)
             own = leaf_pieces(tree, first, tree.node.shape[0])
-            for head, place in zip(own["head"].reshape(-1, HEAD), own["head_place"].tolist(), strict=True):
+            for head, place in zip(
+                own["head"].reshape(-1, HEAD), own["head_place"].tolist(), strict=True
+            ):
                 pwrite_all(fd, memoryview(head.tobytes()), place)
             pointers = (own["node"] % PAGE).astype("<u2")
             start = 0
-            for place, stop in zip(own["run_place"].tolist(), own["run_stop"].tolist(), strict=True):
+            for place, stop in zip(
+                own["run_place"].tolist(), own["run_stop"].tolist(), strict=True
+            ):
                 pwrite_all(fd, memoryview(pointers[start:stop].tobytes()), place)
                 start = stop
             key_of = EntryKeys(layout, table)
             for page, children, entries in tree.branches:
-                pwrite_all(fd, memoryview(branch_page(page, children.tolist(), [key_of(e) for e in entries.tolist()])), page * PAGE)
+                pwrite_all(
+                    fd,
+                    memoryview(
+                        branch_page(page, children.tolist(), [key_of(e) for e in entries.tolist()])
+                    ),
+                    page * PAGE,
+                )
             pwrite_all(fd, memoryview(meta_pages(tree)), 0)
         finally:
             os.close(fd)
@@ -374,7 +405,9 @@ def branch_page(page: int, children: list[int], keys: list[bytes]) -> bytes:
     body, upper = bytearray(PAGE), PAGE
     for number, (child, key) in enumerate(zip(children, keys, strict=True)):
         key = key if number else b""
-        node = struct.pack("<HHHH", child & 0xFFFF, child >> 16 & 0xFFFF, child >> 32, len(key)) + key
+        node = (
+            struct.pack("<HHHH", child & 0xFFFF, child >> 16 & 0xFFFF, child >> 32, len(key)) + key
+        )
         upper -= even(len(node))
         body[upper : upper + len(node)] = node
         struct.pack_into("<H", body, HEAD + 2 * number, upper)
@@ -399,9 +432,11 @@ def meta_pages(tree: Tree) -> bytes:
 
 
 def meta_json(meta: PackMeta, places: dict[str, int]) -> str:
-    """Returns the value of `__meta__`: with the place of each column, by which a reader knows that nothing
-    was moved; as long whatever they are."""
-    return meta.to_json({name.partition("/")[2]: f"{place:016x}" for name, place in places.items() if "/" in name})
+    """Returns the value of `__meta__`: with the place of each column, by which a reader knows that
+    nothing was moved; as long whatever they are."""
+    return meta.to_json(
+        {name.partition("/")[2]: f"{place:016x}" for name, place in places.items() if "/" in name}
+    )
 
 
 def tail_sizes(meta: PackMeta, table: SampleTable) -> dict[str, int]:

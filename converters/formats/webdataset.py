@@ -1,14 +1,16 @@
-"""Writes WebDataset shards: plain USTAR files that `tar`, `webdataset` and Hugging Face `datasets` read.
+"""Writes WebDataset shards: plain USTAR files that `tar`, `webdataset` and Hugging Face `datasets`
+read.
 
-A sample's members follow each other: KEY.jpg (by the image's real format), KEY.cls (the label in ASCII,
-where there is one), then its sidecars by name. A member is a 512-byte header and its data, filled up
-with zeros to a multiple of 512; two empty blocks end the file. The header (POSIX.1-1988, "ustar"):
+A sample's members follow each other: KEY.jpg (by the image's real format), KEY.cls (the label in
+ASCII, where there is one), then its sidecars by name. A member is a 512-byte header and its data,
+filled up with zeros to a multiple of 512; two empty blocks end the file. The header (POSIX.1-1988,
+"ustar"):
 
     name 100 | mode 8 | uid 8 | gid 8 | size 12 | mtime 12 | checksum 8 | type 1 | link 100
     | magic 6 | version 2 | uname 32 | gname 32 | devmajor 8 | devminor 8 | prefix 155 | zeros 12
 
-Times, owners and ids are 0, so the same samples give the same bytes. The first header of each shard has
-the pack's id as its gname: by it a sample table knows its data.
+Times, owners and ids are 0, so the same samples give the same bytes. The first header of each shard
+has the pack's id as its gname: by it a sample table knows its data.
 """
 
 from __future__ import annotations
@@ -106,12 +108,22 @@ class WebDatasetWriter(Writer):
         width = key_width(len(table))
         for name, size in zip(table.fields, table.size, strict=True):
             if name == "cls" and meta.labels != "none":
-                raise UsageError("the sidecar cls is the label's own place in WebDataset: leave one of them out")
+                raise UsageError(
+                    "the sidecar cls is the label's own place in WebDataset: leave one of them out"
+                )
             if width + 1 + max(len(name), 8) > 100:
-                raise UsageError(f"the sidecar {name} makes member names over 100 bytes: choose a shorter one")
+                raise UsageError(
+                    f"the sidecar {name} makes member names over 100 bytes: choose a shorter one"
+                )
             if size.max(initial=0) > MOST_BYTES:
-                raise UsageError("WebDataset (tar) holds no file over 8 GiB: leave it out or choose another format")
-        padded = [np.where(size < 0, 0, BLOCK + (size + BLOCK - 1) // BLOCK * BLOCK) for size in table.size]
+                raise UsageError(
+                    "WebDataset (tar) holds no file over 8 GiB: leave it out or choose "
+                    "another format"
+                )
+        padded = [
+            np.where(size < 0, 0, BLOCK + (size + BLOCK - 1) // BLOCK * BLOCK)
+            for size in table.size
+        ]
         labelled = (table.label >= 0) & (meta.labels == "class") | (meta.labels == "int")
         padded.insert(1, np.where(labelled, 2 * BLOCK, 0))
         total = np.sum(padded, axis=0, dtype=np.int64)
@@ -137,7 +149,9 @@ class WebDatasetWriter(Writer):
         keys = digits(part.first_row + rows, key_width(part.samples), 10)
         kinds, choice = np.unique(part.kind[rows], return_inverse=True)
         suffixes = [b"." + KINDS[kind].encode() for kind in kinds.tolist()]
-        blocks = [(part.place[0][rows] - BLOCK, headers(keys, suffixes, choice, part.size[0][rows]))]
+        blocks = [
+            (part.place[0][rows] - BLOCK, headers(keys, suffixes, choice, part.size[0][rows]))
+        ]
         labels = part.own["cls"][rows]
         has = np.flatnonzero(labels)
         if has.shape[0]:
@@ -145,7 +159,10 @@ class WebDatasetWriter(Writer):
             data = np.zeros((has.shape[0], BLOCK), np.uint8)
             data[:, : text.itemsize] = text.view(np.uint8).reshape(has.shape[0], -1)
             head = headers(
-                keys[has], [b".cls"], np.zeros(has.shape[0], np.uint8), np.char.str_len(text).astype(np.int64)
+                keys[has],
+                [b".cls"],
+                np.zeros(has.shape[0], np.uint8),
+                np.char.str_len(text).astype(np.int64),
             )
             stop = (part.place[0] + (part.size[0] + BLOCK - 1) // BLOCK * BLOCK)[rows[has]]
             label_blocks = np.concatenate([head, data], axis=1)
@@ -153,7 +170,11 @@ class WebDatasetWriter(Writer):
             if has.shape[0] == rows.shape[0] and np.array_equal(stop[:-1] + 2 * BLOCK, place[1:]):
                 # Nothing lies between a label and the next sample's header: they are one piece.
                 joined = np.concatenate([label_blocks[:-1], image_blocks[1:]], axis=1)
-                blocks += [(place[:1], image_blocks[:1]), (stop[:-1], joined), (stop[-1:], label_blocks[-1:])]
+                blocks += [
+                    (place[:1], image_blocks[:1]),
+                    (stop[:-1], joined),
+                    (stop[-1:], label_blocks[-1:]),
+                ]
             else:
                 blocks += [(place, image_blocks), (stop, label_blocks)]
         for slot, name in enumerate(part.fields[1:], 1):

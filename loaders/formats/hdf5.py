@@ -69,7 +69,9 @@ class HDF5Reader(MappedReader):
                 for slot, field in enumerate(meta.fields):
                     if slot == 0 and is_vlen(meta):
                         arrays["offset/image"] = checked_places(
-                            arrays["offset/image"], memoryview(block), int(file["images"].id.get_offset() or 0)
+                            arrays["offset/image"],
+                            memoryview(block),
+                            int(file["images"].id.get_offset() or 0),
                         )
                         base.append(0)
                         continue
@@ -110,8 +112,8 @@ def is_vlen(meta: PackMeta) -> bool:
 
 
 def checked_places(places: Places, block: memoryview, elements: int) -> Places:
-    """Returns where the images of variable length lie: as stored, or found anew where they have moved
-    (a file that `h5repack` wrote)."""
+    """Returns where the images of variable length lie: as stored, or found anew where they have
+    moved (a file that `h5repack` wrote)."""
     count = places.shape[0]
     for row in {0, count // 2, count - 1} if count else ():
         if heap_places(block, elements + row * ELEMENT.itemsize, 1)[0] != places[row]:
@@ -122,9 +124,10 @@ def checked_places(places: Places, block: memoryview, elements: int) -> Places:
 def heap_places(block: memoryview, elements: int, count: int) -> Places:
     """Returns where the values of variable length of a dataset start in the file, uint64 (count,).
 
-    An element of such a dataset names a collection of the global heap and an object in it. A collection is
-    "GCOL", version and 3 bytes, u64 size; then objects: u16 number, u16 references, u32 0, u64 size, the bytes,
-    filled up to a multiple of 8 (HDF5 File Format Specification 3.0, III.E).
+    An element of such a dataset names a collection of the global heap and an object in it. A
+    collection is "GCOL", version and 3 bytes, u64 size; then objects: u16 number, u16 references,
+    u32 0, u64 size, the bytes, filled up to a multiple of 8 (HDF5 File Format Specification 3.0,
+    III.E).
 
     Args:
         block: The whole file.
@@ -145,10 +148,14 @@ def heap_places(block: memoryview, elements: int, count: int) -> Places:
             collection, objects = address, {}
             if bytes(block[address : address + 4]) != b"GCOL":
                 raise ValueError(f"there is no collection of values at {address}")
-            place, stop = address + 16, address + int.from_bytes(block[address + 8 : address + 16], "little")
+            place, stop = (
+                address + 16,
+                address + int.from_bytes(block[address + 8 : address + 16], "little"),
+            )
             while place + 16 <= stop:
-                key, length = int.from_bytes(block[place : place + 2], "little"), int.from_bytes(
-                    block[place + 8 : place + 16], "little"
+                key, length = (
+                    int.from_bytes(block[place : place + 2], "little"),
+                    int.from_bytes(block[place + 8 : place + 16], "little"),
                 )
                 if not key:  # the free space at its end
                     break
@@ -167,7 +174,9 @@ def mapped(dataset: h5py.Dataset, dtype: np.dtype[Any], block: memoryview) -> np
         ValueError: It is of another type, or not one contiguous block that lies inside the file.
     """
     if dataset.dtype != dtype or dataset.ndim != 1:
-        raise ValueError(f"the dataset {dataset.name} is {dataset.dtype} {dataset.shape}, not {dtype} (n,)")
+        raise ValueError(
+            f"the dataset {dataset.name} is {dataset.dtype} {dataset.shape}, not {dtype} (n,)"
+        )
     if not dataset.shape[0]:
         return np.zeros(0, dtype)
     place = dataset.id.get_offset()
@@ -180,7 +189,11 @@ def library_words(error: Exception) -> str:
     """Returns one line of what HDF5 says; a file cut short is called so."""
     text = " ".join(str(error).split())
     if "truncated file" in text:
-        numbers = [int(word.strip(",)")) for word in text.replace("=", " ").split() if word.strip(",)").isdigit()]
+        numbers = [
+            int(word.strip(",)"))
+            for word in text.replace("=", " ").split()
+            if word.strip(",)").isdigit()
+        ]
         if len(numbers) >= 3:
             return f"truncated: has {numbers[0]} bytes, needs {numbers[-1]}: copy the pack again"
         return "truncated: copy the pack again"

@@ -1,7 +1,8 @@
 """Reads LMDB packs through our own map of the database file; no lock, no transaction, no map size.
 
-What is read of LMDB's data format stands in `fastconv.converters.formats.lmdb`. A pack that liblmdb has
-written to since it was made is read by its keys instead of its table, whose places are stale then.
+What is read of LMDB's data format stands in `fastconv.converters.formats.lmdb`. A pack that liblmdb
+has written to since it was made is read by its keys instead of its table, whose places are stale
+then.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class LMDBReader(MappedReader):
             found = database.get(b"__meta__")
             if found is None:
                 raise NotAPackError(
-                    f"{printable(path)}: an LMDB database, but not one that fastconv made: it lacks the key __meta__"
+                    f"{printable(path)}: an LMDB database, but not one that fastconv made: it "
+                    "lacks the key __meta__"
                 )
             content = bytes(database.view[found.place : found.place + found.size])
             meta = PackMeta.from_json(content)
@@ -66,7 +68,9 @@ class LMDBReader(MappedReader):
                     format=cls.name, id="", samples=len(table), fields=table.fields,
                     labels=meta.labels, classes=meta.classes, settings=meta.settings,
                 )  # fmt: skip
-                notices.append("written to since it was packed: read by its keys, without checksums")
+                notices.append(
+                    "written to since it was packed: read by its keys, without checksums"
+                )
         except (ValueError, IndexError, struct.error) as error:
             raise CorruptPackError(f"{printable(file)}: damaged: {error}") from error
         reader = cls(path, meta.with_shards((Shard("data.mdb", database.size),)), table, [file])
@@ -84,7 +88,11 @@ def read_table(database: Database, meta: PackMeta, places: dict[str, str]) -> Sa
     if database.transaction != 1:
         return None
     arrays = {}
-    columns = {f"{column}/{field}": dtype for column, dtype in FIELD_COLUMNS.items() for field in meta.fields}
+    columns = {
+        f"{column}/{field}": dtype
+        for column, dtype in FIELD_COLUMNS.items()
+        for field in meta.fields
+    }
     for name, dtype in (COLUMNS | columns).items():
         found = database.get(f"__table__/{name}".encode())
         if found is None or found.place != int(places.get(name, "-1"), 16):
@@ -102,7 +110,9 @@ def table_by_keys(database: Database, meta: PackMeta) -> SampleTable:
     for name in ("label", "kind", "path", "path_offset"):
         found = database.get(f"__table__/{name}".encode())
         if found is not None:
-            known[name] = np.frombuffer(database.view[found.place : found.place + found.size], COLUMNS[name])
+            known[name] = np.frombuffer(
+                database.view[found.place : found.place + found.size], COLUMNS[name]
+            )
     rows: list[dict[str, Entry]] = []
     keys: list[str] = []
     for key, entry in database.entries():
@@ -161,7 +171,11 @@ class Database:
 
     def __init__(self, file: str, view: memoryview) -> None:
         if view.nbytes < 8192 or int.from_bytes(view[16:20], "little") != MAGIC:
-            words = f"truncated: has {view.nbytes} bytes" if view.nbytes < 8192 else "not an LMDB database"
+            words = (
+                f"truncated: has {view.nbytes} bytes"
+                if view.nbytes < 8192
+                else "not an LMDB database"
+            )
             raise CorruptPackError(f"{printable(file)}: {words}: copy the pack again")
         if int.from_bytes(view[20:24], "little") != 1:
             raise NotAPackError(f"{printable(file)}: an LMDB database of an unknown data format")
@@ -176,7 +190,8 @@ class Database:
         self.size = (last + 1) * self.page_size
         if view.nbytes < self.size:
             raise CorruptPackError(
-                f"{printable(file)}: truncated: has {view.nbytes} bytes, needs {self.size}: copy the pack again"
+                f"{printable(file)}: truncated: has {view.nbytes} bytes, needs {self.size}: "
+                "copy the pack again"
             )
 
     def page(self, number: int) -> tuple[int, tuple[int, ...]]:
@@ -186,7 +201,9 @@ class Database:
         if not flags & (BRANCH | LEAF) or not HEAD <= lower <= self.page_size:
             raise ValueError(f"page {number} is no page of a tree")
         count = (lower - HEAD) // 2
-        return flags, tuple(start + p for p in struct.unpack_from(f"<{count}H", self.view, start + HEAD))
+        return flags, tuple(
+            start + p for p in struct.unpack_from(f"<{count}H", self.view, start + HEAD)
+        )
 
     def key(self, node: int) -> bytes:
         """Returns the key of the node at a place."""

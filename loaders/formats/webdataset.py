@@ -1,8 +1,8 @@
 """Reads WebDataset shards: tar files whose members KEY.EXT make samples.
 
-Our own packs bring a sample table (`fastconv.loaders.index`), which is believed when it fits its data:
-every shard is as long as it says and has the pack's id in its first header. Without it the headers are
-read once, one after the other.
+Our own packs bring a sample table (`fastconv.loaders.index`), which is believed when it fits its
+data: every shard is as long as it says and has the pack's id in its first header. Without it the
+headers are read once, one after the other.
 """
 
 from __future__ import annotations
@@ -53,7 +53,11 @@ class WebDatasetReader(MappedReader):
                 return cls(path, *found, shard_files(path, found[0]))
         except (CorruptPackError, PackChangedError) as error:
             notices.append(f"the sample table is ignored, the headers are read instead: {error}")
-        files = [os.path.join(path, name) for name in shard_names(path)] if os.path.isdir(path) else [path]
+        files = (
+            [os.path.join(path, name) for name in shard_names(path)]
+            if os.path.isdir(path)
+            else [path]
+        )
         reader = cls.scanned(path, files)
         reader.notices += notices
         return reader
@@ -63,7 +67,8 @@ class WebDatasetReader(MappedReader):
         for file, shard in zip(files, meta.shards, strict=True):
             if os.path.getsize(file) != shard.size:
                 raise PackChangedError(
-                    f"{printable(file)}: has {os.path.getsize(file)} bytes, {printable(index_path(path))} says {shard.size}"
+                    f"{printable(file)}: has {os.path.getsize(file)} bytes, "
+                    f"{printable(index_path(path))} says {shard.size}"
                 )
         if len(table):
             self._view(0)
@@ -75,7 +80,8 @@ class WebDatasetReader(MappedReader):
             stamp = bytes(view[place + 297 : place + 329]).rstrip(b"\0")
             if stamp != self.meta.id.encode()[:31]:
                 raise PackChangedError(
-                    f"{printable(self.files[shard])}: belongs to another pack than {printable(index_path(self.path))}"
+                    f"{printable(self.files[shard])}: belongs to another pack than "
+                    f"{printable(index_path(self.path))}"
                 )
 
     def key(self, row: int) -> str:
@@ -136,7 +142,9 @@ def is_tar(path: str) -> bool:
             head = file.read(BLOCK)
     except OSError:
         return False
-    return len(head) == BLOCK and (right_checksum(head) or (not any(head) and path.endswith(".tar")))
+    return len(head) == BLOCK and (
+        right_checksum(head) or (not any(head) and path.endswith(".tar"))
+    )
 
 
 def right_checksum(header: bytes) -> bool:
@@ -177,7 +185,7 @@ def number(text: bytes) -> int:
 def pax_path(data: bytes) -> str | None:
     """Returns the path that an extended header gives."""
     while data:
-        length, _, rest = data.partition(b" ")
+        length, _, _ = data.partition(b" ")
         if not length.isdigit() or int(length) <= len(length) + 1:
             return None
         record = data[len(length) + 1 : int(length) - 1]
@@ -199,14 +207,27 @@ def members(view: memoryview, file: str, bad: list[BadFile]) -> Iterator[Member]
                 raise ValueError
             size = number(header[124:136])
         except ValueError:
-            bad.append(BadFile(f"{file} offset {place}", "bad_record", f"{file}: damaged tar header at {place}: what follows is lost"))
+            bad.append(
+                BadFile(
+                    f"{file} offset {place}",
+                    "bad_record",
+                    f"{file}: damaged tar header at {place}: what follows is lost",
+                )
+            )
             return
         start, flag = place + BLOCK, header[156:157]
         name = given or os.fsdecode(header[:100].partition(b"\0")[0])
         if given is None and header[257:263] == b"ustar\0" and header[345]:
             name = os.fsdecode(header[345:500].partition(b"\0")[0]) + "/" + name
         if start + size > view.nbytes:
-            bad.append(BadFile(name, "truncated", f"{file}: member {printable(name)} is cut short: needs {size} bytes, has {view.nbytes - start}"))
+            bad.append(
+                BadFile(
+                    name,
+                    "truncated",
+                    f"{file}: member {printable(name)} is cut short: needs {size} bytes, has "
+                    f"{view.nbytes - start}",
+                )
+            )
             return
         place = start + (size + BLOCK - 1) // BLOCK * BLOCK
         if flag in (b"x", b"L") and size <= MOST_EXTENDED:
@@ -219,7 +240,11 @@ def members(view: memoryview, file: str, bad: list[BadFile]) -> Iterator[Member]
                 name = name[2:]
             yield Member(name, start, size)
     if view.nbytes % BLOCK or view.nbytes == 0:
-        bad.append(BadFile(file, "truncated", f"{file}: ends without an end mark, in the middle of a header"))
+        bad.append(
+            BadFile(
+                file, "truncated", f"{file}: ends without an end mark, in the middle of a header"
+            )
+        )
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -250,14 +275,20 @@ class TableBuilder:
         """Takes the next member of a shard."""
         key, extension = split_name(member.name)
         base = key.rpartition("/")[2]
-        if not base or not extension or base.startswith("__") and base.endswith("__"):
+        if not base or not extension or (base.startswith("__") and base.endswith("__")):
             return
         if key != self.key:
             self.end_sample(file, bad)
             self.key = key
         extension = extension.lower()
         if extension in self.parts:
-            bad.append(BadFile(member.name, "duplicate_key", f"{file}: member {printable(member.name)} is there twice: the first is used"))
+            bad.append(
+                BadFile(
+                    member.name,
+                    "duplicate_key",
+                    f"{file}: member {printable(member.name)} is there twice: the first is used",
+                )
+            )
             return
         self.parts[extension] = member
         if extension == "cls":
@@ -280,7 +311,14 @@ class TableBuilder:
             bad.append(BadFile(key, "missing_part", f"{file}: sample {printable(key)} {what}"))
             return
         if key in self.seen:
-            bad.append(BadFile(key, "missing_part", f"{file}: the members of {printable(key)} do not follow each other: make the tar with --sort=name"))
+            bad.append(
+                BadFile(
+                    key,
+                    "missing_part",
+                    f"{file}: the members of {printable(key)} do not follow each other: make "
+                    "the tar with --sort=name",
+                )
+            )
             return
         self.seen.add(key)
         image = parts.pop(images[0])

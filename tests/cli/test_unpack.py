@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fastconv.converters import below, pack
+from fastconv.converters import pack
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_an_interrupt(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(below.os, "write", interrupt)
+    monkeypatch.setattr("os.write", interrupt)
     done = fastconv("unpack", packed, tmp_path / "out")
     assert done.code == 130
     assert not (tmp_path / "out").exists()

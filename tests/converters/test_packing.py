@@ -30,7 +30,9 @@ def content(path: Path) -> dict[str, bytes]:
     if path.is_file():
         beside = path.with_name(f"{path.name}.index.safetensors")
         return {"": path.read_bytes(), "table": beside.read_bytes() if beside.exists() else b""}
-    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    return {
+        str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()
+    }
 
 
 def make_tree(root: Path, classes: dict[str, int]) -> Path:
@@ -51,7 +53,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=[*FORMATS, "one file"])
-def packed(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., tuple[PackReport, dict[str, bytes]]]:
+def packed(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Callable[..., tuple[PackReport, dict[str, bytes]]]:
     """Returns what packs a tree: every format, WebDataset also as a single tar."""
     format = None if request.param == "one file" else request.param
 
@@ -70,7 +74,9 @@ def packed(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., tupl
     return run
 
 
-def test_any_number_of_workers_gives_the_same_bytes(tree: Path, packed: Callable[..., tuple[PackReport, dict[str, bytes]]]) -> None:
+def test_any_number_of_workers_gives_the_same_bytes(
+    tree: Path, packed: Callable[..., tuple[PackReport, dict[str, bytes]]]
+) -> None:
     first, one = packed(tree, "one", workers=1)
     again, three = packed(tree, "three", workers=3)
     assert one == three
@@ -85,13 +91,17 @@ BAD = {
     "last two, and with them the last shard": ["cat/003.png", "cat/004.jpg", "cat/002.jpg"],
     "class emptied": ["bee/000.jpg"],
     "digits of the keys": ["ant/001.png"],
-    "most": [f"ant/00{n}.{e}" for n, e in enumerate(["jpg", "png"] * 2)] + ["cat/000.jpg", "cat/001.png"],
+    "most": [f"ant/00{n}.{e}" for n, e in enumerate(["jpg", "png"] * 2)]
+    + ["cat/000.jpg", "cat/001.png"],
 }
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_bad_files_leave_no_trace_in_the_pack(
-    tree: Path, tmp_path: Path, packed: Callable[..., tuple[PackReport, dict[str, bytes]]], bad: list[str]
+    tree: Path,
+    tmp_path: Path,
+    packed: Callable[..., tuple[PackReport, dict[str, bytes]]],
+    bad: list[str],
 ) -> None:
     damaged, without = tmp_path / "damaged", tmp_path / "without"
     for copy in (damaged, without):
@@ -104,7 +114,9 @@ def test_bad_files_leave_no_trace_in_the_pack(
             (copy / name).with_suffix(".txt").unlink(missing_ok=True)
     report, got = packed(damaged, "got")
     clean, expected = packed(without, "expected")
-    assert {(entry.path, entry.reason) for entry in report.bad} == {(name, "not_an_image") for name in bad}
+    assert {(entry.path, entry.reason) for entry in report.bad} == {
+        (name, "not_an_image") for name in bad
+    }
     assert report.status == "partial"
     assert clean.status == "done"
     assert got == expected
@@ -112,14 +124,19 @@ def test_bad_files_leave_no_trace_in_the_pack(
 
 
 def test_unreadable_sidecar_costs_only_itself(
-    tree: Path, tmp_path: Path, packed: Callable[..., tuple[PackReport, dict[str, bytes]]], monkeypatch: pytest.MonkeyPatch
+    tree: Path,
+    tmp_path: Path,
+    packed: Callable[..., tuple[PackReport, dict[str, bytes]]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A caption that changes between the scan and the reading is left out; its image stays."""
     changed, without = tmp_path / "changed", tmp_path / "without"
     for copy in (changed, without):
         shutil.copytree(tree, copy)
     (without / "ant/001.txt").unlink()
-    after_scan(monkeypatch, lambda: (changed / "ant/001.txt").write_text("longer than it was" * 100))
+    after_scan(
+        monkeypatch, lambda: (changed / "ant/001.txt").write_text("longer than it was" * 100)
+    )
     report, got = packed(changed, "got")
     assert [(entry.path, entry.reason) for entry in report.bad] == [("ant/001.txt", "changed")]
     assert report.samples == 11
@@ -160,7 +177,10 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_files_that_change_during_the_run(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[Callable[[Path], object], str]
+    tree: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: tuple[Callable[[Path], object], str],
 ) -> None:
     source = tmp_path / "tree"
     shutil.copytree(tree, source)
@@ -179,14 +199,27 @@ def test_names_that_lie_about_the_format(tmp_path: Path) -> None:
     for number, kind in enumerate(["PNG", "JPEG", "GIF", "PNG"]):
         Image.new("RGB", (9, 9 + number)).save(source / f"{number}.jpg", kind)
     pack(tmp_path / "tree", tmp_path / "out.tar")
-    names = subprocess.run(["tar", "tf", str(tmp_path / "out.tar")], check=True, capture_output=True, text=True)
-    assert names.stdout.split() == ["0.png", "0.cls", "1.jpg", "1.cls", "2.gif", "2.cls", "3.png", "3.cls"]
+    names = subprocess.run(
+        ["tar", "tf", str(tmp_path / "out.tar")], check=True, capture_output=True, text=True
+    )
+    assert names.stdout.split() == [
+        "0.png",
+        "0.cls",
+        "1.jpg",
+        "1.cls",
+        "2.gif",
+        "2.cls",
+        "3.png",
+        "3.cls",
+    ]
     reader = open_pack(tmp_path / "out.tar")
     assert [reader.table.path(row) for row in range(4)] == [f"cat/{n}.jpg" for n in range(4)]
     assert reader.table.height.tolist() == [9, 10, 11, 12]
 
 
-def test_large_files_go_through_in_pieces(tmp_path: Path, packed: Callable[..., tuple[PackReport, dict[str, bytes]]]) -> None:
+def test_large_files_go_through_in_pieces(
+    tmp_path: Path, packed: Callable[..., tuple[PackReport, dict[str, bytes]]]
+) -> None:
     source = tmp_path / "tree/cat"
     source.mkdir(parents=True)
     Image.effect_noise((1200, 1100), 90).save(source / "big.bmp")
@@ -207,7 +240,9 @@ def test_large_files_go_through_in_pieces(tmp_path: Path, packed: Callable[..., 
 def test_nothing_usable_leaves_nothing(tmp_path: Path) -> None:
     source = tmp_path / "tree/cat"
     source.mkdir(parents=True)
-    (source / "a.jpg").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    (source / "a.jpg").write_bytes(
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    )
     with pytest.raises(PackFailedError, match="LFS") as caught:
         pack(tmp_path / "tree", tmp_path / "out.lmdb")
     assert caught.value.report is not None
@@ -233,7 +268,9 @@ def test_strict_publishes_nothing_and_names_what_it_keeps(tree: Path, tmp_path: 
     assert sorted(os.listdir(tmp_path)) == ["out.h5", "out.h5.bad.jsonl", "tree"]
     (source / "ant/000.jpg").unlink()
     pack(source, tmp_path / "out.h5", overwrite=True)
-    assert sorted(os.listdir(tmp_path)) == ["out.h5", "tree"], "a list of bad files that are no more goes"
+    assert sorted(os.listdir(tmp_path)) == ["out.h5", "tree"], (
+        "a list of bad files that are no more goes"
+    )
 
 
 @pytest.mark.parametrize("name", ["out.lmdb", "out.tar", "out.h5"])
@@ -287,7 +324,9 @@ def test_folder_that_is_no_leftover_is_not_touched(tree: Path, tmp_path: Path) -
     assert (tmp_path / "out.h5.partial/mine").read_text() == "mine"
 
 
-def test_two_runs_into_one_place(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_runs_into_one_place(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import fastconv.converters.packing as packing
 
     inside, go_on = threading.Event(), threading.Event()
@@ -322,7 +361,10 @@ def test_file_size_limit_is_one_clear_line(tree: Path, tmp_path: Path, name: str
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tree), str(tmp_path / name)], capture_output=True, text=True, env=env
+        [sys.executable, "-c", code, str(tree), str(tmp_path / name)],
+        capture_output=True,
+        text=True,
+        env=env,
     )
     assert done.stdout.startswith("FastconvError "), done
     assert "no space left" in done.stdout
@@ -338,7 +380,10 @@ def test_works_in_an_unguarded_script(tree: Path, tmp_path: Path) -> None:
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, str(script), str(tree), str(tmp_path / "out.h5")], capture_output=True, text=True, env=env
+        [sys.executable, str(script), str(tree), str(tmp_path / "out.h5")],
+        capture_output=True,
+        text=True,
+        env=env,
     )
     assert (done.stdout, done.stderr) == ("11\n", "")
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from fastconv.converters import part
 from fastconv.converters.packing import pack
 from fastconv.converters.scanning import scan
 from fastconv.converters.writer import WRITERS

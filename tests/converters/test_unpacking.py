@@ -369,7 +369,7 @@ def test_a_full_disk_leaves_nothing(
     def full(fd: int, data: memoryview) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(below.os, "write", full)
+    monkeypatch.setattr("os.write", full)
     with pytest.raises(FastconvError, match="no space left") as caught:
         unpack(small, tmp_path / "out")
     assert str(tmp_path / "out") in str(caught.value)

@@ -18,7 +18,6 @@ import pytest
 from PIL import Image
 
 from fastconv.converters import Sharding, pack, verifying
-from fastconv.converters import verify as verify_module
 from fastconv.converters.engines.local import Answer, Task, raise_error
 from fastconv.converters.report import Progress
 from fastconv.converters.verifying import VerifyFailedError, VerifyReport, verify
@@ -263,11 +262,12 @@ def lmdb_places(path: Path) -> dict[str, int]:
     run = next(n * 4096 for n in numbered if flags[n] == 4)
     lower, upper = struct.unpack_from("<HH", data, leaf + 12)
     return {
-        "leaf head": leaf + 1, "leaf flags": leaf + 10, "leaf pointer": leaf + 17, "leaf slack": leaf + lower,
+        "leaf head": leaf + 1, "leaf flags": leaf + 10, "leaf pointer": leaf + 17,
+        "leaf slack": leaf + lower,
         "node size": leaf + upper, "node flags": leaf + upper + 4, "node key": leaf + upper + 9,
         "branch head": branch + 12, "branch node": branch + 4096 - 9, "branch slack": branch + 2000,
-        "run head": run + 12, "meta magic": 16 + 8, "meta map": 4096 + 32, "meta entries": 4096 + 16 + 112,
-        "meta root": 4096 + 16 + 116, "meta slack": 4096 + 3000,
+        "run head": run + 12, "meta magic": 16 + 8, "meta map": 4096 + 32,
+        "meta entries": 4096 + 16 + 112, "meta root": 4096 + 16 + 116, "meta slack": 4096 + 3000,
     }  # fmt: skip
 
 
@@ -385,8 +385,8 @@ def test_a_disk_that_cannot_be_read(
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return read(fd, size, start)
 
-    monkeypatch.setattr(verify_module, "WINDOW", 16384)
-    monkeypatch.setattr(verify_module.os, "pread", failing)
+    monkeypatch.setattr("fastconv.converters.verify.WINDOW", 16384)
+    monkeypatch.setattr("os.pread", failing)
     report = verify(tmp_path / "p.tar")
     reasons = {reason for _, reason in found(report)}
     assert reasons == {"unreadable"}

@@ -1,4 +1,5 @@
-"""A small tree, packed in each format with what the README says of each layout as the only knowledge."""
+"""A small tree, packed in each format with what the README says of each layout as the only
+knowledge."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def packed(samples: tuple[Path, list[Sample]], tmp_path: Path) -> Callable[..., 
 
     def make(name: str, format: str | None = None, shard_samples: int | None = None) -> Path:
         sharding = Sharding(samples=shard_samples) if shard_samples else None
-        report = pack(samples[0], tmp_path / name, format=format, sidecars=("txt",), sharding=sharding)
+        report = pack(
+            samples[0], tmp_path / name, format=format, sidecars=("txt",), sharding=sharding
+        )
         assert report.status == "done"
         return tmp_path / name
 

@@ -36,15 +36,21 @@ def test_no_times_are_stored(packed: Callable[..., Path]) -> None:
             assert h5py.h5g.get_objinfo(file[name].id).mtime == 0
 
 
-@pytest.mark.skipif(shutil.which("h5repack") is None, reason="needs HDF5's tools (Debian: hdf5-tools)")
-def test_repacked_file_is_read_all_the_same(samples: Samples, packed: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    shutil.which("h5repack") is None, reason="needs HDF5's tools (Debian: hdf5-tools)"
+)
+def test_repacked_file_is_read_all_the_same(
+    samples: Samples, packed: Callable[..., Path], tmp_path: Path
+) -> None:
     """The library tells where the data lies, so a file whose data has moved is read right."""
     out = packed("out.h5")
     moved = tmp_path / "moved.h5"
     subprocess.run(["h5repack", str(out), str(moved)], check=True)
     dataset = open_dataset(moved, decode=None)
     assert [bytes(dataset.read(i)) for i in range(13)] == [s.image for s in samples[1]]
-    dump = subprocess.run(["h5dump", "-H", str(out)], check=True, capture_output=True, text=True).stdout
+    dump = subprocess.run(
+        ["h5dump", "-H", str(out)], check=True, capture_output=True, text=True
+    ).stdout
     assert 'DATASET "labels"' in dump
 
 
@@ -68,10 +74,19 @@ def test_images_of_variable_length(samples: Samples, vlen: Path, tmp_path: Path)
     assert again.read_bytes() == vlen.read_bytes()
 
 
-@pytest.mark.skipif(shutil.which("h5repack") is None, reason="needs HDF5's tools (Debian: hdf5-tools)")
-def test_images_of_variable_length_that_have_moved(samples: Samples, vlen: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    shutil.which("h5repack") is None, reason="needs HDF5's tools (Debian: hdf5-tools)"
+)
+def test_images_of_variable_length_that_have_moved(
+    samples: Samples, vlen: Path, tmp_path: Path
+) -> None:
     moved = tmp_path / "moved.h5"
-    subprocess.run(["h5repack", "-f", "labels:GZIP=1", "-l", "labels:CHUNK=5", str(vlen), str(moved)], check=True)
-    subprocess.run(["h5repack", "-f", "labels:NONE", "-l", "labels:CONTI", str(moved), f"{moved}2"], check=True)
+    subprocess.run(
+        ["h5repack", "-f", "labels:GZIP=1", "-l", "labels:CHUNK=5", str(vlen), str(moved)],
+        check=True,
+    )
+    subprocess.run(
+        ["h5repack", "-f", "labels:NONE", "-l", "labels:CONTI", str(moved), f"{moved}2"], check=True
+    )
     dataset = open_dataset(f"{moved}2", decode=None)
     assert [bytes(dataset.read(i)) for i in range(13)] == [s.image for s in samples[1]]

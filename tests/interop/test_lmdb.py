@@ -1,4 +1,5 @@
-"""Our LMDB through `lmdb` alone, and through LMDB's own command line tools where they are installed."""
+"""Our LMDB through `lmdb` alone, and through LMDB's own command line tools where they are
+installed."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def test_opening_it_with_a_lock_and_writing(packed: Callable[..., Path]) -> None
     assert dataset.samples[5][0] == "dog/00.jpg"
 
 
-def test_compacting_copy_keeps_the_table(samples: Samples, packed: Callable[..., Path], tmp_path: Path) -> None:
+def test_compacting_copy_keeps_the_table(
+    samples: Samples, packed: Callable[..., Path], tmp_path: Path
+) -> None:
     out = packed("out.lmdb")
     (tmp_path / "copy").mkdir()
     with lmdb.open(str(out), readonly=True, lock=False) as env:
@@ -58,10 +61,14 @@ def test_compacting_copy_keeps_the_table(samples: Samples, packed: Callable[...,
     assert [bytes(dataset.read(i)) for i in range(len(dataset))] == [s.image for s in samples[1]]
 
 
-@pytest.mark.skipif(shutil.which("mdb_stat") is None, reason="needs LMDB's tools (Debian: lmdb-utils)")
+@pytest.mark.skipif(
+    shutil.which("mdb_stat") is None, reason="needs LMDB's tools (Debian: lmdb-utils)"
+)
 def test_command_line_tools(packed: Callable[..., Path], tmp_path: Path) -> None:
     out = packed("out.lmdb")
-    stat = subprocess.run(["mdb_stat", "-e", "-a", str(out)], check=True, capture_output=True, text=True).stdout
+    stat = subprocess.run(
+        ["mdb_stat", "-e", "-a", str(out)], check=True, capture_output=True, text=True
+    ).stdout
     assert "Last transaction ID: 1\n" in stat
     dump = subprocess.run(["mdb_dump", str(out)], check=True, capture_output=True, text=True).stdout
     entries = int(stat.rpartition("Entries:")[2])

@@ -20,8 +20,8 @@ Samples = tuple[Path, list[Any]]
 
 
 def read_by_webdataset(pipeline: Any) -> list[Any]:
-    """Returns all samples. The library leaves its files to the garbage collector: collected here, where the
-    warnings about it are known to be its own."""
+    """Returns all samples. The library leaves its files to the garbage collector: collected here,
+    where the warnings about it are known to be its own."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         samples = list(pipeline)
@@ -40,7 +40,9 @@ def out(request: pytest.FixtureRequest, packed: Callable[..., Path]) -> Path:
 
 
 def test_webdataset_reads_them(samples: Samples, out: Path) -> None:
-    got = read_by_webdataset(webdataset.WebDataset(urls(out), shardshuffle=False, empty_check=False))
+    got = read_by_webdataset(
+        webdataset.WebDataset(urls(out), shardshuffle=False, empty_check=False)
+    )
     assert [sample["__key__"] for sample in got] == [f"{number:02d}" for number in range(13)]
     for sample, expected in zip(got, samples[1], strict=True):
         assert sample["cls"] == b"%d" % expected.label
@@ -65,7 +67,12 @@ def test_members_are_plain_ustar(out: Path) -> None:
         assert data[-1024:] == bytes(1024)
         with tarfile.open(url) as tar:
             for member in tar:
-                assert (member.type, member.mode, member.mtime, member.uid) == (tarfile.REGTYPE, 0o444, 0, 0)
+                assert (member.type, member.mode, member.mtime, member.uid) == (
+                    tarfile.REGTYPE,
+                    0o444,
+                    0,
+                    0,
+                )
                 assert member.name == member.name.lower()
                 assert data[member.offset + 257 :][:8] == b"ustar\x0000"
 
@@ -86,13 +93,17 @@ def test_shards_are_equal(packed: Callable[..., Path]) -> None:
     assert sum(counts) == 13
     assert max(counts) <= 3
     assert max(counts) - min(counts) <= 1
-    assert [Path(url).name for url in urls(out)] == [f"many-{n:06d}.tar" for n in range(len(counts))]
+    assert [Path(url).name for url in urls(out)] == [
+        f"many-{n:06d}.tar" for n in range(len(counts))
+    ]
 
 
 def test_without_the_table(samples: Samples, out: Path) -> None:
     """The headers alone tell the same."""
     with_table = open_dataset(out, decode=None)
-    table = out / "index.safetensors" if out.is_dir() else out.with_name("out.tar.index.safetensors")
+    table = (
+        out / "index.safetensors" if out.is_dir() else out.with_name("out.tar.index.safetensors")
+    )
     table.unlink()
     dataset = open_dataset(out, fields=("image", "txt"), decode=None)
     assert len(dataset) == 13
@@ -111,7 +122,9 @@ def test_tar_made_by_gnu_tar(samples: Samples, tmp_path: Path) -> None:
     assert [dataset[i][0] for i in range(13)] == [s.image for s in samples[1]]
 
 
-def test_table_of_another_tar_is_not_believed(packed: Callable[..., Path], samples: Samples, tmp_path: Path) -> None:
+def test_table_of_another_tar_is_not_believed(
+    packed: Callable[..., Path], samples: Samples, tmp_path: Path
+) -> None:
     out = packed("out.tar")
     data = bytearray(out.read_bytes())
     data[297:329] = b"0" * 31 + b"\0"  # the id in the first header

@@ -1,4 +1,5 @@
-"""FastLoader and the recommended DataLoader: the same batches whatever the timing, and nothing left behind."""
+"""FastLoader and the recommended DataLoader: the same batches whatever the timing, and nothing left
+behind."""
 
 from __future__ import annotations
 
@@ -68,7 +69,9 @@ def damaged(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def no_thread_is_left() -> Any:
     yield
     gc.collect()
-    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("fastconv-loader")]
+    left = [
+        thread.name for thread in threading.enumerate() if thread.name.startswith("fastconv-loader")
+    ]
     assert left == []
 
 
@@ -89,7 +92,11 @@ def test_batches_are_what_the_dataset_gives(packed: Path) -> None:
     assert [len(labels) for _, labels in batches] == [16, 16, 16, 16, 6]
     assert len(loader) == 5
     images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
-    assert (images.dtype, labels.dtype, images.shape) == (torch.uint8, torch.int64, (COUNT, 3, 24, 24))
+    assert (images.dtype, labels.dtype, images.shape) == (
+        torch.uint8,
+        torch.int64,
+        (COUNT, 3, 24, 24),
+    )
     for row in range(COUNT):
         image, label = dataset[row]
         assert torch.equal(images[row], image)
@@ -112,7 +119,9 @@ def test_pixels_depend_on_seed_epoch_and_index_alone(packed: Path, workers: int)
     assert equal(batches_of(other), second)
     other.set_epoch(0)
     assert equal(batches_of(other), first)
-    assert not equal(batches_of(FastLoader(dataset, 16, shuffle=True, seed=6, num_workers=workers)), first)
+    assert not equal(
+        batches_of(FastLoader(dataset, 16, shuffle=True, seed=6, num_workers=workers)), first
+    )
 
 
 def test_processes_give_the_same_pixels(packed: Path) -> None:
@@ -142,13 +151,17 @@ def test_drop_last_and_samplers(packed: Path) -> None:
         FastLoader(dataset, 4, sampler=[0], shuffle=True)
 
 
+def step_that_raises(loader: FastLoader, error: BaseException) -> None:
+    for _ in loader:
+        raise error
+
+
 def test_leaving_early_and_errors_in_the_loop_leave_no_thread(packed: Path) -> None:
     loader = FastLoader(open_dataset(packed, decode=CROP), 4, num_workers=3)
     for _ in loader:
         break
     with pytest.raises(RuntimeError, match="in the step"):
-        for _ in loader:
-            raise RuntimeError("in the step")
+        step_that_raises(loader, RuntimeError("in the step"))
     iterator = iter(loader)
     next(iterator)
     del iterator
@@ -157,11 +170,12 @@ def test_leaving_early_and_errors_in_the_loop_leave_no_thread(packed: Path) -> N
 def test_interrupt_ends_the_threads(packed: Path) -> None:
     loader = FastLoader(open_dataset(packed, decode=CROP), 4, num_workers=3)
     with pytest.raises(KeyboardInterrupt):
-        for _ in loader:
-            raise KeyboardInterrupt
+        step_that_raises(loader, KeyboardInterrupt())
 
 
-def test_slow_consumer_holds_a_bounded_number_of_batches(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_consumer_holds_a_bounded_number_of_batches(
+    packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dataset = open_dataset(packed, decode=CROP)
     made: set[int] = set()
     decode_batch = PackDataset.decode_batch
@@ -191,7 +205,9 @@ def test_memory_is_used_again_only_when_nobody_has_it(packed: Path) -> None:
     places = {images.data_ptr() for images in kept}
     assert len(places) == len(kept)
     batches_of(loader)
-    assert all(torch.equal(a, b) for a, b in zip(kept, copies, strict=True)), "kept batches are left alone"
+    assert all(torch.equal(a, b) for a, b in zip(kept, copies, strict=True)), (
+        "kept batches are left alone"
+    )
     views = [images[1:2, 0].numpy() for images in kept]
     del kept
     batches_of(loader)
@@ -236,7 +252,9 @@ def test_skipped_samples_are_left_out_and_listed(damaged: Path, decode: Any) -> 
         assert len(loader.skipped) == 2
         assert "class0/003.jpg" in loader.skipped[0]
     processes = make_loader(dataset, 1, kind="processes", num_workers=0)
-    assert sum(len(labels) for _, labels in processes) == COUNT - 2, "batches of nothing are left out"
+    assert sum(len(labels) for _, labels in processes) == COUNT - 2, (
+        "batches of nothing are left out"
+    )
 
 
 def test_samples_of_any_size_are_collated(packed: Path) -> None:

@@ -34,7 +34,10 @@ def test_names_of_classes_do_not_depend_on_the_locale() -> None:
     path = os.pathsep.join(sys.path)
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", code], check=True, capture_output=True, env={"PYTHONPATH": path, **locale}
+            [sys.executable, "-c", code],
+            check=True,
+            capture_output=True,
+            env={"PYTHONPATH": path, **locale},
         ).stdout
         for locale in ({"LC_ALL": "C", "PYTHONUTF8": "0"}, {"LC_ALL": "C.UTF-8"})
     }

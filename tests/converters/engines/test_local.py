@@ -34,11 +34,14 @@ def test_a_mistake_in_a_worker_is_the_callers_to_see() -> None:
 
 
 def test_worker_that_dies_at_every_try() -> None:
-    """Its death is noticed at once, the task is tried again, then the run ends and says what was up."""
+    """Its death is noticed at once, the task is tried again, then the run ends and says what was
+    up."""
     with LocalEngine(2) as engine:
         killer = Killer()
         try:
-            with pytest.raises(FastconvError, match=r"died 3 times \(signal 9 \(SIGKILL\)") as caught:
+            with pytest.raises(
+                FastconvError, match=r"died 3 times \(signal 9 \(SIGKILL\)"
+            ) as caught:
                 killer.run(engine)
         finally:
             killer.stop()
@@ -117,7 +120,9 @@ def running(tmp_path: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_workers_end_with_a_parent_that_was_killed(running: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_workers_end_with_a_parent_that_was_killed(
+    running: subprocess.Popen[str], tmp_path: Path
+) -> None:
     workers = workers_of(running.pid)
     assert len(workers) == 2
     running.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,18 @@ FIELDS = ("image", "json", "mask.png")
 Values = list[list[bytes | None]]
 
 
-def write(folder: Path, values: Values, fields: tuple[str, ...], cuts: list[int]) -> dict[bytes, bytes]:
-    """Writes a database of such samples in parts that end at `cuts`, in any order; what must be in it."""
+def write(
+    folder: Path, values: Values, fields: tuple[str, ...], cuts: list[int]
+) -> dict[bytes, bytes]:
+    """Writes a database of such samples in parts that end at `cuts`, in any order; what must be in
+    it."""
     count = len(values)
     blob = folder / "blob"
     blob.write_bytes(b"".join(value or b"" for sample in values for value in sample))
     size = np.array([[-1 if v is None else len(v) for v in sample] for sample in values], np.int64)
-    start = np.concatenate([[0], np.cumsum(np.maximum(size, 0).reshape(-1))])[:-1].reshape(size.shape)
+    start = np.concatenate([[0], np.cumsum(np.maximum(size, 0).reshape(-1))])[:-1].reshape(
+        size.shape
+    )
     paths = b"".join(b"%d.png" % row for row in range(count))
     table = SampleTable(
         fields=fields,
@@ -43,7 +49,9 @@ def write(folder: Path, values: Values, fields: tuple[str, ...], cuts: list[int]
         width=np.ones(count, np.uint32),
         height=np.ones(count, np.uint32),
         path_bytes=np.frombuffer(paths, np.uint8),
-        path_offset=np.cumsum([0, *(len(b"%d.png" % row) for row in range(count))], dtype=np.uint64),
+        path_offset=np.cumsum(
+            [0, *(len(b"%d.png" % row) for row in range(count))], dtype=np.uint64
+        ),
         shard_row=np.array([0, count]),
         offset=(),
         size=tuple(np.ascontiguousarray(column) for column in size.T),
@@ -57,7 +65,7 @@ def write(folder: Path, values: Values, fields: tuple[str, ...], cuts: list[int]
     with open(out / "data.mdb", "wb") as file:
         file.truncate(layout.shards[0].size)
     bounds = [0, *sorted({cut for cut in cuts if 0 < cut < count}), count]
-    parts = list(zip(bounds, bounds[1:], strict=False))
+    parts = list(pairwise(bounds))
     random.Random(count).shuffle(parts)
     for first, last in parts:
         task: dict[str, Any] = {
@@ -93,7 +101,8 @@ def write(folder: Path, values: Values, fields: tuple[str, ...], cuts: list[int]
 
 
 def check(folder: Path, expected: dict[bytes, bytes]) -> None:
-    """Asks liblmdb about everything, lets it copy and change the database, and reads it ourselves."""
+    """Asks liblmdb about everything, lets it copy and change the database, and reads it
+    ourselves."""
     db = folder / "db"
     before = (db / "data.mdb").read_bytes()
     (folder / "copy").mkdir()
@@ -105,7 +114,9 @@ def check(folder: Path, expected: dict[bytes, bytes]) -> None:
         pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
         assert pages == len(before) // PAGE - 2
         with env.begin(buffers=True) as txn:
-            assert [(bytes(key), bytes(value)) for key, value in txn.cursor()] == sorted(expected.items())
+            assert [(bytes(key), bytes(value)) for key, value in txn.cursor()] == sorted(
+                expected.items()
+            )
             for key in random.Random(1).sample(sorted(expected), min(50, len(expected))):
                 assert bytes(txn.get(key)) == expected[key]
         env.copy(str(folder / "copy"), compact=True)
@@ -115,7 +126,10 @@ def check(folder: Path, expected: dict[bytes, bytes]) -> None:
         one, other = before[page * PAGE :][:PAGE], after[page * PAGE :][:PAGE]
         if one != other:
             assert one[:16] == other[:16]
-            lower, upper = int.from_bytes(one[12:14], "little"), int.from_bytes(one[14:16], "little")
+            lower, upper = (
+                int.from_bytes(one[12:14], "little"),
+                int.from_bytes(one[14:16], "little"),
+            )
             assert (one[:lower], one[upper:]) == (other[:lower], other[upper:]), page
     reader = LMDBReader.open(str(db))
     assert not reader.notices
@@ -151,9 +165,13 @@ def samples(draw: st.DrawFn) -> tuple[Values, list[int]]:
     return values, draw(st.lists(st.integers(1, count), max_size=5))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(given_samples=samples())
-def test_any_sizes_and_missing_fields(tmp_path_factory: pytest.TempPathFactory, given_samples: tuple[Values, list[int]]) -> None:
+def test_any_sizes_and_missing_fields(
+    tmp_path_factory: pytest.TempPathFactory, given_samples: tuple[Values, list[int]]
+) -> None:
     values, cuts = given_samples
     folder = tmp_path_factory.mktemp("lmdb")
     check(folder, write(folder, values, FIELDS, cuts))
@@ -170,7 +188,8 @@ def last_pages_with(children: int) -> Iterator[int]:
 
 @pytest.mark.parametrize("children", [2, 3])
 def test_last_branch_with_few_children(tmp_path: Path, children: int) -> None:
-    """A branch with one child makes liblmdb abort later, so it takes one over: two at least, then three."""
+    """A branch with one child makes liblmdb abort later, so it takes one over: two at least, then
+    three."""
     counts = list(last_pages_with(children))
     assert counts, "the tail of the tree must not always be alike"
     values: Values = [[random.Random(row).randbytes(1900)] for row in range(counts[0])]
@@ -186,7 +205,8 @@ def test_no_branch_has_one_child() -> None:
 def test_three_levels_of_long_keys(tmp_path: Path) -> None:
     fields = ("image", "a-caption-in-a-language-with-a-very-long-name-indeed-so-long.txt")
     values: Values = [
-        [random.Random(row).randbytes(1800 + row % 300), b"t" * (1700 + row % 200)] for row in range(3000)
+        [random.Random(row).randbytes(1800 + row % 300), b"t" * (1700 + row % 200)]
+        for row in range(3000)
     ]
     expected = write(tmp_path, values, fields, list(range(97, 3000, 97)))
     with lmdb.open(str(tmp_path / "db"), readonly=True, lock=False) as env:
@@ -198,7 +218,10 @@ def test_every_number_of_samples_up_to_two_leaves(tmp_path: Path) -> None:
     for count in (1, 2, 9, 10, 11, 99, 100, 184, 185, 186, 187):
         folder = tmp_path / str(count)
         folder.mkdir()
-        check(folder, write(folder, [[b"%d" % row * 700] for row in range(count)], ("image",), [count // 2]))
+        check(
+            folder,
+            write(folder, [[b"%d" % row * 700] for row in range(count)], ("image",), [count // 2]),
+        )
 
 
 def test_values_up_to_four_gigabytes_have_places() -> None:
@@ -211,4 +234,6 @@ def test_values_up_to_four_gigabytes_have_places() -> None:
 def test_meta_is_as_long_for_any_places() -> None:
     meta = PackMeta(format="lmdb", samples=3, fields=("image",))
     assert len(meta_json(meta, {"__table__/x": 0})) == len(meta_json(meta, {"__table__/x": 2**60}))
-    assert json.loads(meta_json(meta, {"__len__": 1, "__table__/x": 7}))["table"] == {"x": f"{7:016x}"}
+    assert json.loads(meta_json(meta, {"__len__": 1, "__table__/x": 7}))["table"] == {
+        "x": f"{7:016x}"
+    }
