@@ -263,7 +263,11 @@ def measure(args: argparse.Namespace, command: str) -> Report:
     for geometry in args.geometry:
         ending = f", {geometry}"
         its = {
-            measure: {name: values[name + ending] for name in takers if any(values[name + ending])}
+            measure: {
+                name: values[name + ending]
+                for name in takers
+                if values[name + ending] != [None] * args.rounds
+            }
             for measure, values in found.items()
         }
         tables.append(compared(GEOMETRIES[geometry], its, list(its["images/s"]), notes))

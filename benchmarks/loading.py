@@ -94,7 +94,7 @@ def measure(script: str, options: Options, count: int) -> dict[str, float]:
     made = count * options.batch
     return {
         "images/s": made / seconds,
-        "CPU": used / made,
+        "CPU": max(used, 1 / os.sysconf("SC_CLK_TCK")) / made,  # it is counted in ticks
         "first": first,
         "PSS": memory(tree(os.getpid())),
     }

@@ -128,12 +128,10 @@ def main(argv: Sequence[str]) -> None:
     dataset = open_dataset(pack, decode=None)
     dataset.read(0)
     before = {name: memory([os.getpid()], kind) for name, kind in KINDS.items()}
-    batches = iter(
-        make_loader(
-            dataset, MANY, kind="processes", shuffle=True, num_workers=WORKERS, collate_fn=len
-        )
+    loader = make_loader(
+        dataset, MANY, kind="processes", shuffle=True, num_workers=WORKERS, collate_fn=len
     )
-    if sum(batches) != len(dataset):
+    if sum(loader) != len(dataset):
         raise RuntimeError("the loader left samples out")
     pids = tree(os.getpid())
     if len(pids) <= WORKERS:

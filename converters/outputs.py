@@ -95,7 +95,7 @@ def choose_writer(out: str, format: str | None) -> type[Writer]:
     """
     if format is not None:
         return WRITERS.load(format)
-    endings = {}
+    endings: dict[str, str] = {}
     for writer in WRITERS.installed():
         if out.lower().endswith(writer.suffixes):
             return writer

@@ -306,7 +306,7 @@ class Run:
         """
         cuts = [cut for cut in cut_parts(table, layout) if cut.shard >= skip]
         bad: list[tuple[int, int, Reason, str]] = []
-        weight = sum(np.maximum(size, 0) for size in table.size)
+        weight = sum((np.maximum(size, 0) for size in table.size), np.zeros(len(table), np.int64))
         done, total = [0, 0], [len(table), int(np.sum(weight))]
         for answer in self.engine.run(self.tasks(cuts, table, layout, folder, source)):
             _, start, stop = cuts[answer.number]

@@ -108,11 +108,11 @@ class FolderSource:
             fields=part.fields, label=part.label, kind=part.kind, size=part.size, offset=(),
             width=none, height=none, shard_row=bounds,
             path_bytes=arrays["path"], path_offset=arrays["path_offset"],
-        )  # type: ignore[arg-type] # fmt: skip
+        )  # fmt: skip
         self.paths = self.table.paths(0, len(part))
         self.sidecars = len(part.fields) > 1
         self.generated = {
-            slot: (memoryview(arrays[f"generated/{name}"]), arrays[f"generated_end/{name}"])
+            slot: (arrays[f"generated/{name}"].data, arrays[f"generated_end/{name}"])
             for slot, name in enumerate(part.fields)
             if f"generated/{name}" in arrays
         }
@@ -298,10 +298,10 @@ def read_part(arrays: Mapping[str, Array], task: Mapping[str, Any]) -> Part:
         first_row=task["first_row"],
         fields=fields,
         samples=task["samples"],
-        label=arrays["label"],  # type: ignore[arg-type]
+        label=arrays["label"],
         kind=arrays["kind"].astype(np.uint8),  # a copy: it is corrected later
-        size=tuple(arrays[f"size/{name}"] for name in fields),  # type: ignore[misc]
-        place=tuple(arrays[f"place/{name}"] for name in fields),  # type: ignore[misc]
+        size=tuple(arrays[f"size/{name}"] for name in fields),
+        place=tuple(arrays[f"place/{name}"] for name in fields),
         own=own,
     )
 

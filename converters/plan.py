@@ -111,5 +111,5 @@ def pack_id(meta: PackMeta, table: SampleTable) -> str:
         if name.startswith("offset/"):
             continue
         digest.update(f"\0{name}\0".encode())
-        digest.update(np.ascontiguousarray(column).view(np.uint8))
+        digest.update(np.ascontiguousarray(column).view(np.uint8).data)
     return digest.hexdigest()

@@ -150,7 +150,7 @@ def columns_of(table: SampleTable, start: int, stop: int) -> dict[str, Array]:
 class Moved(NamedTuple):
     """How many places of a field are others, and whether all of those that have bytes are."""
 
-    count: int
+    places: int
     all: bool
 
 

@@ -308,7 +308,7 @@ class Verification:
             layout = laid_out(writer, reader.meta, table, scratch)
             moved = moved_fields(layout, table)
             framed = has_frames(writer)
-            if wrong := sum(field.count for field in moved if framed or not field.all):
+            if wrong := sum(field.places for field in moved if framed or not field.all):
                 self.place(os.path.basename(file), f"{wrong} of its fields are at other places")
                 return None
             if any(field.all for field in moved):  # the library has put them there
@@ -376,7 +376,7 @@ class Verification:
         """Checks the fields of what is not mapped, in this process."""
         reader = self.reader
         check = FieldCheck(reader.table.kind, reader.table.checksum, self.decode, self.max_pixels)
-        check.found = list(self.checksum) if keep else []  # type: ignore[arg-type]
+        check.found = list(self.checksum) if keep else []
         for start in range(0, len(reader), BATCH):
             cut = Cut(0, start, min(start + BATCH, len(reader)))
             reader.hint(np.arange(cut.start, cut.stop), range(len(reader.meta.fields)))

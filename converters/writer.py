@@ -25,7 +25,7 @@ from fastconv.loaders.table import SampleTable
 
 __all__ = ["WRITERS", "Frame", "Layout", "NoOptions", "Part", "Sharding", "Writer", "key_width"]
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 
@@ -112,7 +112,7 @@ class Part:
     own: Mapping[str, Array]
 
     def __len__(self) -> int:
-        return self.label.shape[0]
+        return len(self.label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +139,8 @@ class Frame:
         sizes = np.concatenate(
             [np.full(data.shape[0], data.shape[1], np.int64) for _, data in blocks]
         )
-        data = np.concatenate([data.reshape(-1) for _, data in blocks])
-        return cls(
-            np.concatenate([place for place, _ in blocks]), memoryview(data), np.cumsum(sizes)
-        )
+        pieces = np.concatenate([data.reshape(-1) for _, data in blocks])
+        return cls(np.concatenate([place for place, _ in blocks]), pieces.data, np.cumsum(sizes))
 
 
 class Writer(ABC):
@@ -233,7 +231,7 @@ def shard_bounds(weight: npt.NDArray[np.int64], sharding: Sharding, overhead: in
         sharding: The limits.
         overhead: Bytes that every shard takes besides.
     """
-    count = weight.shape[0]
+    count = len(weight)
     if sharding.samples is not None:
         shards = -(-count // sharding.samples)
         return np.arange(shards + 1, dtype=np.int64) * count // shards

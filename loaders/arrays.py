@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 __all__ = ["block_size", "dump_arrays", "dump_header", "load_arrays"]
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 
 _NAMES = {
     "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64",
@@ -62,9 +63,7 @@ def dump_arrays(
     """Returns a block as buffers to be written one after the other; the arrays are not copied."""
     arrays = ordered(arrays)
     parts = [memoryview(dump_header(arrays, metadata or {}))]
-    parts += [
-        memoryview(array.reshape(-1).view(np.uint8)) for array in arrays.values() if array.nbytes
-    ]
+    parts += [array.reshape(-1).view(np.uint8).data for array in arrays.values() if array.nbytes]
     return parts
 
 

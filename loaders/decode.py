@@ -1,7 +1,8 @@
 """From the bytes of a field to what a Dataset gives: pixels, or text.
 
 Pillow's `convert("RGB")` is the reference, with one exception: 16-bit grey is scaled (v >> 8),
-where Pillow would clip everything above 255.
+where Pillow would clip everything above 255. Arrays and decoders have JPEGs decoded by simplejpeg,
+which gives the same pixels, as both use libjpeg-turbo; what it does not take goes to Pillow.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fastconv.loaders.scratch import scratch
 if TYPE_CHECKING:
     from PIL import Image
 
-    from fastconv.loaders.decoders import Decoder
+    from fastconv.loaders.decoders import Decoder, Geometry
     from fastconv.loaders.jpeg import Header
 
 __all__ = ["Mode", "decode_numpy", "decode_pil", "decode_with", "to_text"]
@@ -122,33 +123,14 @@ def decode_with(
     Raises:
         SampleError: As from `decode_pil`.
     """
-    from fastconv.loaders import jpeg, resize
+    from fastconv.loaders import resize
 
-    file = scratch("file", len(data))
-    if len(data):  # copied, as other threads can run while the pages come from the disk
-        file[:] = np.frombuffer(data, np.uint8)
-    header = jpeg.read_header(file.data)
-    pixels: Pixels | None = None
-    if header is not None and _may_be_decoded(header):
-        orientation = _orientation(file.data) if exif_transpose else 1
-        size = header.width, header.height
-        geometry = decoder.geometry(*(size if orientation < 5 else size[::-1]), draw)
-        eighths = resize.smallest_eighths(geometry, jpeg.EIGHTHS)
-        rows = resize.last_row(geometry)
-        if orientation != 1:
-            rows = header.height
-            if any(length * eighths % 8 for length in size):
-                eighths = 8  # turned, the part of a pixel that it has at its end would come first
-        pixels = jpeg.decode_top(file, header, rows, eighths, grey=header.grey and mode == "L")
-    if pixels is not None:
-        pixels = _TURNS[orientation](pixels)
-        if mode == "L":
-            pixels = _grey(pixels)
-    else:
+    picture = _from_jpeg(data, decoder, draw, mode, exif_transpose)
+    if picture is None:
         pixels = np.asarray(decode_pil(data, mode, exif_transpose))
         pixels = pixels.reshape(*pixels.shape[:2], -1)
-        geometry = decoder.geometry(pixels.shape[1], pixels.shape[0], draw)
-        eighths = 8
+        picture = pixels, decoder.geometry(pixels.shape[1], pixels.shape[0], draw), 8
+    pixels, geometry, eighths = picture
     if out is None:
         out = np.empty((geometry.out_rows, geometry.out_columns, pixels.shape[2]), np.uint8)
     resize.render(pixels, geometry, out, eighths)
@@ -185,6 +167,41 @@ def _grey_8bit(image: Image.Image) -> Image.Image:
     if image.mode == "I" and (values.min() < 0 or values.max() > 0xFFFF):
         raise SampleError("32-bit integer image: open with mode='unchanged'", "unsupported_format")
     return Image.fromarray((values >> 8).astype(np.uint8))
+
+
+def _from_jpeg(
+    data: memoryview | bytes,
+    decoder: Decoder,
+    draw: Sequence[float],
+    mode: Literal["RGB", "L"],
+    exif_transpose: bool,
+) -> tuple[Pixels, Geometry, int] | None:
+    """Returns as much of a JPEG as a decoder needs, what becomes of it, and its size in eighths.
+
+    None where Pillow has to decode it. The arguments are those of `decode_with`.
+    """
+    from fastconv.loaders import jpeg, resize
+
+    file = scratch("file", len(data))
+    if len(data):  # a copy, as other threads can run while its pages come from the disk
+        file[:] = np.frombuffer(data, np.uint8)
+    header = jpeg.read_header(file.data)
+    if header is None or not _may_be_decoded(header):
+        return None
+    orientation = _orientation(file.data) if exif_transpose else 1
+    size = header.width, header.height
+    geometry = decoder.geometry(*(size if orientation < 5 else size[::-1]), draw)
+    eighths = resize.smallest_eighths(geometry, jpeg.EIGHTHS)
+    rows = resize.last_row(geometry)
+    if orientation != 1:
+        rows = header.height
+        if any(length * eighths % 8 for length in size):
+            eighths = 8  # the last pixels would be parts of one, and come first when turned
+    pixels = jpeg.decode_top(file, header, rows, eighths, grey=header.grey and mode == "L")
+    if pixels is None:
+        return None
+    pixels = _TURNS[orientation](pixels)
+    return _grey(pixels) if mode == "L" else pixels, geometry, eighths
 
 
 def _may_be_decoded(header: Header) -> bool:

@@ -86,7 +86,7 @@ class DeviceMover:
         The pinned memory that is copied from stays referred to until the copy is done, and the
         GPU's memory is known to both streams, so neither is given to somebody else too early.
         """
-        stream = torch.cuda.Stream(self.device)
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         copied: deque[tuple[Any, torch.cuda.Event]] = deque()
         sources: deque[tuple[Any, torch.cuda.Event]] = deque()
         for batch in batches:
@@ -96,7 +96,7 @@ class DeviceMover:
             copied.append((moved, event))
             sources.append((batch, event))
             del batch, moved
-            while sources and sources[0][1].query():
+            while sources and sources[0][1].query():  # type: ignore[no-untyped-call]
                 sources.popleft()
             if len(copied) > 1:
                 yield self._ready(*copied.popleft())

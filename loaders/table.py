@@ -22,6 +22,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,14 +33,14 @@ Ints = npt.NDArray[np.int64]
 Places = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 
-COLUMNS = {
+COLUMNS: dict[str, np.dtype[Any]] = {
     "label": np.dtype("<i8"), "kind": np.dtype("u1"), "width": np.dtype("<u4"),
     "height": np.dtype("<u4"), "path": np.dtype("u1"), "path_offset": np.dtype("<u8"),
     "shard_row": np.dtype("<i8"),
 }  # fmt: skip
 """Column -> its type."""
 
-FIELD_COLUMNS = {
+FIELD_COLUMNS: dict[str, np.dtype[Any]] = {
     "offset": np.dtype("<u8"), "size": np.dtype("<i8"), "checksum": np.dtype("<u8"),
 }  # fmt: skip
 """Column that every field has one of -> its type."""
@@ -73,16 +74,16 @@ class SampleTable:
             object.__setattr__(self, "base", (0,) * len(self.fields))
 
     def __len__(self) -> int:
-        return self.label.shape[0]
+        return len(self.label)
 
     @property
     def bytes(self) -> int:
         """Of all fields together."""
         return sum(int(np.maximum(size, 0).sum()) for size in self.size)
 
-    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Returns the columns under the names they are stored by."""
-        out: dict[str, npt.NDArray[np.generic]] = {}
+        out: dict[str, npt.NDArray[Any]] = {}
         for column in FIELD_COLUMNS:
             for name, array in zip(self.fields, getattr(self, column), strict=False):
                 out[f"{column}/{name}"] = array
@@ -108,7 +109,7 @@ class SampleTable:
     def from_arrays(
         cls,
         fields: Sequence[str],
-        arrays: Mapping[str, npt.NDArray[np.generic]],
+        arrays: Mapping[str, npt.NDArray[Any]],
         base: Sequence[int] = (),
     ) -> SampleTable:
         """Returns the table that such columns make, without copying them.
@@ -117,9 +118,7 @@ class SampleTable:
             ValueError: A column is missing, or has another type or length than the others ask for.
         """
 
-        def column(
-            name: str, dtype: np.dtype[np.generic], length: int | None
-        ) -> npt.NDArray[np.generic]:
+        def column(name: str, dtype: np.dtype[Any], length: int | None) -> npt.NDArray[Any]:
             if name not in arrays:
                 raise ValueError(f"the sample table lacks its column {name!r}")
             array = arrays[name]
@@ -140,9 +139,9 @@ class SampleTable:
             for name, dtype in FIELD_COLUMNS.items()
             if name != "checksum" or f"checksum/{fields[0]}" in arrays
         }
-        if count and int(got["path_offset"][-1]) != got["path"].shape[0]:  # type: ignore[call-overload]
+        if count and int(got["path_offset"][-1]) != got["path"].shape[0]:
             raise ValueError("the paths of the sample table are cut short")
-        if not got["shard_row"].shape[0] or int(got["shard_row"][-1]) != count:  # type: ignore[call-overload]
+        if not got["shard_row"].shape[0] or int(got["shard_row"][-1]) != count:
             raise ValueError("the shards of the sample table do not hold its rows")
         got["path_bytes"] = got.pop("path")
         return cls(fields=tuple(fields), base=tuple(base), **got, **by_field)  # type: ignore[arg-type]

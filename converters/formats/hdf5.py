@@ -158,9 +158,7 @@ class HDF5Writer(Writer):
         fd = os.open(path, os.O_WRONLY)
         try:
             for name, place in layout.own["places"].items():
-                pwrite_all(
-                    fd, memoryview(np.ascontiguousarray(columns[name]).view(np.uint8)), place
-                )
+                pwrite_all(fd, np.ascontiguousarray(columns[name]).view(np.uint8).data, place)
         finally:
             os.close(fd)
         with h5py.File(path, "r+", locking=False) as file:
@@ -205,5 +203,5 @@ def shape_as_vlen(path: str, layout: Layout) -> None:
     ):
         with memoryview(block_of_file) as view:
             found = heap_places(view, elements, count)
-        pwrite_all(raw.fileno(), memoryview(found.view(np.uint8)), places)
+        pwrite_all(raw.fileno(), found.view(np.uint8).data, places)
     os.replace(new, path)

@@ -71,11 +71,11 @@ def even(numbers: Any) -> Any:
     return numbers + (numbers & 1)
 
 
-def cut_pages(need: Rows, first_less: Rows | int = 0) -> Rows:
+def cut_pages(need: Array, first_less: Rows | int = 0) -> Rows:
     """Returns the first item of each page, and the number of items, when pages are filled in turn.
 
     Args:
-        need: Bytes that each item takes in a page, int64 (n,).
+        need: Bytes that each item takes in a page, integers (n,).
         first_less: How much less it takes as a page's first.
     """
     stops = np.zeros(need.shape[0] + 1, np.int64)
@@ -115,7 +115,7 @@ class Tree:
     pages: int
 
 
-def node_sizes(key: Rows, size: Rows) -> tuple[Rows, Rows]:
+def node_sizes(key: Rows, size: Rows) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """Returns each entry's bytes in its leaf, padded, and its overflow pages, int32 (E,) both."""
     inline = NODE + key + size <= MOST_INLINE
     node = (NODE + key + np.where(inline, size, 8)).astype(np.int32)
@@ -295,7 +295,7 @@ class LMDBWriter(Writer):
         pointers = (node % PAGE).astype("<u2").view(np.uint8)
         return Frame(
             np.concatenate([frame.place, part.own["run_place"]]),
-            memoryview(np.concatenate([frame.data, pointers])),
+            np.concatenate([frame.data, pointers]).data,
             np.concatenate([frame.end, len(frame.data) + 2 * part.own["run_stop"]]),
         )
 
@@ -317,9 +317,10 @@ class LMDBWriter(Writer):
         fd = os.open(os.path.join(folder, "data.mdb"), os.O_WRONLY)
         try:
             for number, (name, place) in enumerate(places.items(), first):
-                value = memoryview(
-                    values.get(name) or np.ascontiguousarray(columns[name]).view(np.uint8)
-                )
+                if name in values:
+                    value = memoryview(values[name])
+                else:
+                    value = np.ascontiguousarray(columns[name]).view(np.uint8).data
                 size, key = np.array([value.nbytes]), np.frombuffer(name.encode(), np.uint8)[None]
                 at = np.array([place])
                 big = NODE + len(name) + value.nbytes > MOST_INLINE
@@ -359,7 +360,7 @@ class EntryKeys:
 
     def __init__(self, layout: Layout, table: SampleTable) -> None:
         self.entry: Rows = layout.own["entry"]
-        self.tail = list(layout.own["tail"])
+        self.tail: list[str] = list(layout.own["tail"])
         self.table = table
         self.width = key_width(len(table))
 

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastconv.converters.writer import (
+    Array,
     Frame,
     Layout,
     Part,
@@ -71,7 +72,7 @@ def digits(numbers: Rows, width: int, base: int) -> Bytes:
     return out
 
 
-def headers(keys: Bytes, suffixes: list[bytes], choice: Bytes, sizes: Rows) -> Bytes:
+def headers(keys: Bytes, suffixes: list[bytes], choice: Array, sizes: Rows) -> Bytes:
     """Returns the headers of members, uint8 (n, 512).
 
     Args:
@@ -126,7 +127,7 @@ class WebDatasetWriter(Writer):
         ]
         labelled = (table.label >= 0) & (meta.labels == "class") | (meta.labels == "int")
         padded.insert(1, np.where(labelled, 2 * BLOCK, 0))
-        total = np.sum(padded, axis=0, dtype=np.int64)
+        total: Rows = np.sum(padded, axis=0, dtype=np.int64)
         if stem is None:
             bounds = np.array([0, len(table)], np.int64)
         else:
@@ -188,7 +189,7 @@ class WebDatasetWriter(Writer):
     def extents(self, part: Part) -> tuple[Rows, ...]:
         return tuple((size + BLOCK - 1) // BLOCK * BLOCK for size in part.size)
 
-    def part(self, layout: Layout, start: int, stop: int) -> dict[str, npt.NDArray[np.generic]]:
+    def part(self, layout: Layout, start: int, stop: int) -> dict[str, Array]:
         return {"cls": layout.own["cls"][start:stop]}
 
     def finish(self, folder: str, layout: Layout, meta: PackMeta, table: SampleTable) -> None:

@@ -20,7 +20,8 @@ def test_decoding_is_measured_and_reported(root: Path, tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         content = random.Random(number).randbytes(400 * 300 * 3)
         Image.frombytes("RGB", (400, 300), content).save(path)
-    command = ["benchmarks/decode.py", "--photos", photos, "--rounds", "1", "--work", tmp_path]
+    command = ["benchmarks/decode.py", "--photos", str(photos), "--rounds", "1"]
+    command += ["--work", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, *command],
         cwd=root,

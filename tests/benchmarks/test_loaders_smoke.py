@@ -17,10 +17,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it measures on 
 LOADERS = ["ImageFolder, DataLoader, Pillow", "FastLoader, LMDB", "webdataset"]
 
 
-def run(root: Path, *arguments: str | Path) -> str:
-    """Returns what the benchmark prints."""
+def run(*command: str | Path, root: Path) -> str:
+    """Returns what a Python program prints that uses the sources."""
     done = subprocess.run(
-        [sys.executable, root / "benchmarks" / "loaders.py", *arguments],
+        [sys.executable, *command],
         env=os.environ | {"PYTHONPATH": str(root / "src")},
         check=True,
         stdout=subprocess.PIPE,
@@ -29,19 +29,24 @@ def run(root: Path, *arguments: str | Path) -> str:
     return done.stdout
 
 
-def test_loaders_are_compared_and_those_that_are_missing_are_named(
-    root: Path, tmp_path: Path
-) -> None:
-    photos = tmp_path / "photos"
+def make_photos(folder: Path) -> None:
+    """Makes eight JPEG files in two classes."""
     for number in range(8):
-        place = photos / f"class{number % 2}"
+        place = folder / f"class{number % 2}"
         place.mkdir(parents=True, exist_ok=True)
         pixels = random.Random(number).randbytes(300 * 260 * 3)
         Image.frombytes("RGB", (300, 260), pixels).save(place / f"{number}.jpg")
+
+
+def test_loaders_are_compared_and_those_that_are_missing_are_named(
+    root: Path, tmp_path: Path
+) -> None:
+    photos, work = tmp_path / "photos", tmp_path / "work"
+    make_photos(photos)
     small = ["--rounds", "1", "--batches", "2", "--batch", "2", "--geometry", "train"]
-    work = tmp_path / "work"
-    printed = run(root, "--json", "--work", work, "--photos", photos, *small, "--only", *LOADERS)
-    report = json.loads(printed)
+    script = root / "benchmarks" / "loaders.py"
+    options = ["--json", *small, "--only", *LOADERS]
+    report = json.loads(run(script, "--work", work, "--photos", photos, *options, root=root))
     speeds = report["measured"]["images/s"]
     assert [speeds[f"{name}, train"][0] > 0 for name in LOADERS[:2]] == [True, True]
     (table,) = report["tables"]
@@ -49,9 +54,9 @@ def test_loaders_are_compared_and_those_that_are_missing_are_named(
     assert "left out: webdataset: is not installed" in table["notes"]
 
 
-def test_a_large_pack_is_measured(root: Path, tmp_path: Path) -> None:
-    small = ["--samples", "300", "--rounds", "1"]
-    report = json.loads(run(root, "--million", *small, "--json", "--work", tmp_path))
-    for title in ("one tar", "HDF5", "LMDB"):
-        assert report["measured"]["first, FastLoader"][title][0] > 0
-        assert report["measured"]["PSS"][title][0] > 0
+def test_what_a_pack_takes_in_workers_is_measured(root: Path, tmp_path: Path) -> None:
+    photos, pack = tmp_path / "photos", tmp_path / "pack.lmdb"
+    make_photos(photos)
+    run("-m", "fastconv", "pack", photos, pack, "--quiet", root=root)
+    found = json.loads(run(root / "benchmarks" / "million.py", pack, root=root))
+    assert {name for name, value in found.items() if value > 0} > {"first, FastLoader", "PSS"}

@@ -11,12 +11,14 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from fastconv.converters import PackFailedError, Sharding, pack
 from fastconv.converters.report import PackReport
+from fastconv.converters.sources.folder import scan
 from fastconv.converters.writer import WRITERS
 from fastconv.loaders.errors import FastconvError, UsageError
 from fastconv.loaders.open import open_pack
@@ -147,21 +149,28 @@ def test_unreadable_sidecar_costs_only_itself(
 
 def after_scan(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
     """Lets something happen to the source when it was listed and not yet read."""
-    import fastconv.converters.packing as packing
 
-    scan = packing.scan
-
-    def changed(*args: object, **kwargs: object) -> object:
-        listing = scan(*args, **kwargs)  # type: ignore[arg-type]
+    def changed(*args: Any, **kwargs: Any) -> Any:
+        listing = scan(*args, **kwargs)
         change()
         return listing
 
-    monkeypatch.setattr(packing, "scan", changed)
+    monkeypatch.setattr("fastconv.converters.packing.scan", changed)
 
 
 def fifo(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def link_to_nothing(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
 
 
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -170,8 +179,8 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "shrunk": (lambda path: path.write_bytes(path.read_bytes()[:-1]), "changed"),
     "emptied": (lambda path: path.write_bytes(b""), "changed"),
     "a pipe": (fifo, "not_a_regular_file"),
-    "a folder": (lambda path: (path.unlink(), path.mkdir()), "not_a_regular_file"),
-    "a link to nothing": (lambda path: (path.unlink(), path.symlink_to("nowhere")), "vanished"),
+    "a folder": (folder, "not_a_regular_file"),
+    "a link to nothing": (link_to_nothing, "vanished"),
 }
 
 

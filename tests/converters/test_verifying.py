@@ -8,7 +8,7 @@ import json
 import os
 import struct
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,14 +33,9 @@ from fastconv.loaders.formats.hdf5 import stored
 from fastconv.loaders.formats.lmdb import Database
 from fastconv.loaders.open import open_pack
 
-Damage = Callable[[Path, int], None]
-
 
 class SameProcess:
-    """Runs tasks as the engine does, but here: no processes are started, and all is counted."""
-
-    def __init__(self, workers: int) -> None:
-        pass
+    """Runs tasks here, but sends them and their answers as if to other processes."""
 
     def __enter__(self) -> Self:
         return self
@@ -59,7 +54,7 @@ class SameProcess:
 @pytest.fixture(autouse=True)
 def same_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "processes" not in request.fixturenames:
-        monkeypatch.setattr(verifying, "LocalEngine", SameProcess)
+        monkeypatch.setattr(verifying, "engine_for", lambda *_: SameProcess())
 
 
 @pytest.fixture

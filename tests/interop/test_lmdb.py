@@ -22,9 +22,9 @@ Samples = tuple[Path, list[Any]]
 def test_every_sample_by_its_key(samples: Samples, packed: Callable[..., Path]) -> None:
     out = packed("out.lmdb")
     with lmdb.open(str(out), readonly=True, lock=False) as env, env.begin() as txn:
-        count = int(txn.get(b"__len__"))
-        meta = json.loads(txn.get(b"__meta__"))
-        labels = np.frombuffer(txn.get(b"__table__/label"), "<i8")
+        count = int(txn.get(b"__len__", b""))
+        meta = json.loads(txn.get(b"__meta__", b""))
+        labels = np.frombuffer(txn.get(b"__table__/label", b""), "<i8")
         width = len(str(count - 1))
         assert count == len(samples[1]) == meta["samples"]
         assert meta["classes"] == ["cat", "dog"]

@@ -142,7 +142,7 @@ def test_drop_last_and_samplers(packed: Path) -> None:
     assert len(loader) == 4
     ranks = []
     for rank in range(2):
-        sampler = DistributedSampler(dataset, num_replicas=2, rank=rank, shuffle=False)
+        sampler: DistributedSampler[Any] = DistributedSampler(dataset, num_replicas=2, rank=rank, shuffle=False)
         loader = FastLoader(dataset, 10, sampler=sampler)
         assert len(loader) == 4
         ranks.append(torch.cat([labels for _, labels in loader]))
@@ -295,7 +295,7 @@ def test_make_loader_chooses(packed: Path) -> None:
         {"seed": -1},
     ):
         with pytest.raises(UsageError):
-            make_loader(fast, 4, **arguments)  # type: ignore[arg-type]
+            make_loader(fast, 4, **arguments)
     with pytest.raises(UsageError, match="at least one sample"):
         FastLoader(fast, 0)
     with pytest.raises(UsageError, match="Datasets of fastconv"):

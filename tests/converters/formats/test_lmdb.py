@@ -118,7 +118,9 @@ def check(folder: Path, expected: dict[bytes, bytes]) -> None:
                 expected.items()
             )
             for key in random.Random(1).sample(sorted(expected), min(50, len(expected))):
-                assert bytes(txn.get(key)) == expected[key]
+                found = txn.get(key)
+                assert found is not None
+                assert bytes(found) == expected[key]
         env.copy(str(folder / "copy"), compact=True)
     after = (folder / "copy" / "data.mdb").read_bytes()
     assert len(after) == len(before)
