@@ -7,6 +7,7 @@ by whichever process first needs it: nothing of it is pickled, and nothing is he
 from __future__ import annotations
 
 import logging
+import math
 import operator
 import os
 import threading
@@ -17,7 +18,7 @@ from typing import Any, Literal, NoReturn, SupportsIndex, get_args, overload
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 
 from fastconv.loaders.decode import Mode, decode_numpy, decode_pil, decode_with, to_text
 from fastconv.loaders.decoders import Decoder, is_decoder
@@ -322,8 +323,8 @@ class PackDataset(Dataset[Any]):
         reader.check(rows)
         reader.hint(numbers, self._slots)
         shape = self._image_shape() if 0 in self._slots else None
-        batch = np.empty((len(rows), *shape) if shape else 0, np.uint8)
-        images = _tensor(batch) if shape else None
+        images = _batch_of(len(rows), shape) if shape else None
+        batch = np.empty(0, np.uint8) if images is None else images.movedim(-3, -1).numpy()
         samples: list[Any] = []
         for row, draw in zip(rows, self._draws(indices, numbers), strict=True):
             place = None if images is None else (batch[len(samples)], images[len(samples)])
@@ -517,6 +518,21 @@ class PackDataset(Dataset[Any]):
                 text = repr(transform).replace("\n", "\n" + " " * (len(title) + 6))
                 lines.append(f"    {title}: {text}")
         return "\n".join(lines)
+
+
+def _batch_of(count: int, shape: tuple[int, ...]) -> torch.Tensor:
+    """Returns room for images, uint8 (count, channels, rows, columns), channels last in memory.
+
+    In a worker process it is in shared memory, as torch's `default_collate` makes its batches: what
+    the worker hands over then is where it is, and is not copied again.
+    """
+    size = count * math.prod(shape)
+    if get_worker_info() is None:
+        flat = torch.empty(size, dtype=torch.uint8)
+    else:
+        storage = torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call]
+        flat = torch.empty(0, dtype=torch.uint8).set_(storage, 0, (size,), (1,))
+    return flat.view(count, *shape).movedim(-1, -3)
 
 
 def _tensor(pixels: npt.NDArray[Any]) -> torch.Tensor:

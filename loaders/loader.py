@@ -50,14 +50,39 @@ def default_threads() -> int:
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """Returns a batch of samples as torch's `default_collate` makes it, without those that were
-    skipped.
+    """Returns a batch of samples as torch's `default_collate` makes it, without skipped ones.
+
+    Images that lie side by side in memory, as a Dataset with a decoder gives them, are not copied.
 
     Returns:
-        None where all of them were: the loop has to leave such a batch out.
+        None where all samples were skipped: the loop has to leave such a batch out.
     """
     present = [sample for sample in samples if sample is not None]
-    return default_collate(present) if present else None
+    if not present:
+        return None
+    if isinstance(present[0], tuple) and len(present[0]) == 2:
+        images = joined([image for image, _ in present])
+        if images is not None:
+            return [images, default_collate([label for _, label in present])]
+    return default_collate(present)
+
+
+def joined(parts: Sequence[Any]) -> torch.Tensor | None:
+    """Returns tensors that follow each other in one storage as one, None where they do not."""
+    first = parts[0]
+    if not isinstance(first, torch.Tensor):
+        return None
+    storage, start, size = first.untyped_storage().data_ptr(), first.storage_offset(), first.numel()
+    for number, part in enumerate(parts):
+        if (
+            not isinstance(part, torch.Tensor)
+            or part.shape != first.shape
+            or part.stride() != first.stride()
+            or part.storage_offset() != start + number * size
+            or part.untyped_storage().data_ptr() != storage
+        ):
+            return None
+    return first.as_strided((len(parts), *first.shape), (size, *first.stride()), start)
 
 
 class FastLoader(Iterable[Batch]):

@@ -50,6 +50,7 @@ class PackMeta:
         settings: What of the format's options is not the default.
         shards: The data files.
         version: Of this description.
+        kinds: The image formats that had a code in the table when the pack was made.
     """
 
     format: str
@@ -62,6 +63,7 @@ class PackMeta:
     settings: Mapping[str, Any] = field(default_factory=dict)
     shards: tuple[Shard, ...] = ()
     version: int = VERSION
+    kinds: tuple[str, ...] = KINDS
 
     def to_json(self, table: Mapping[str, str] | None = None) -> str:
         """Returns one line of ASCII; as long for any id, and the same in any locale.
@@ -82,7 +84,7 @@ class PackMeta:
             ],
             "settings": dict(self.settings),
             "shards": [[shard.name, shard.size] for shard in self.shards],
-            "kinds": KINDS,
+            "kinds": self.kinds,
         }
         if table is not None:
             content["table"] = dict(table)
@@ -115,6 +117,7 @@ class PackMeta:
                 ),
                 settings=content["settings"],
                 shards=tuple(Shard(name, size) for name, size in content["shards"]),
+                kinds=tuple(content["kinds"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a description of a pack: {error!r}") from error

@@ -192,8 +192,13 @@ def shape_as_vlen(path: str, layout: Layout) -> None:
             block = old["data"][int(bounds[start]) : int(bounds[stop])]
             ends = (bounds[start + 1 : stop] - bounds[start]).astype(np.int64)
             rows = np.empty(stop - start, object)
-            rows[:] = np.split(block, ends) if stop - start > 1 else [block]
-            images[start:stop] = rows
+            for row, image in enumerate(np.split(block, ends)):
+                rows[row] = image
+            if np.unique(np.diff(bounds[start : stop + 1])).shape[0] > 1:
+                images[start:stop] = rows
+            else:  # h5py takes rows of one length for an array of two dimensions
+                for row, image in enumerate(rows, start):
+                    images[row] = image
         allocate(file, "table/offset/image", count, np.dtype("<u8"))
         elements = int(images.id.get_offset())
         places = int(file["table/offset/image"].id.get_offset())

@@ -27,6 +27,8 @@ BRANCH, LEAF = 1, 2
 BIG, SUB = 1, 6
 """Flags of a leaf node: the value is in overflow pages; it is a database or a list of its own."""
 NONE = 2**64 - 1
+KNOWN = ("label", "kind", "path", "path_offset")
+"""Columns of the sample table that are right for a key whatever was changed since."""
 MAGIC = 0xBEEFC0DE
 
 
@@ -107,7 +109,7 @@ def table_by_keys(database: Database, meta: PackMeta) -> SampleTable:
     Labels, kinds and paths are those that the pack's own table has for the number KEY.
     """
     known = {}
-    for name in ("label", "kind", "path", "path_offset"):
+    for name in KNOWN:
         found = database.get(f"__table__/{name}".encode())
         if found is not None:
             known[name] = np.frombuffer(
@@ -127,7 +129,7 @@ def table_by_keys(database: Database, meta: PackMeta) -> SampleTable:
     labels, kinds, entries = [], [], []
     for name in keys:
         number = int(name) if name.isdigit() else -1
-        old = 0 <= number < len(known["label"]) if "label" in known else False
+        old = len(known) == len(KNOWN) and 0 <= number < len(known["label"])
         labels.append(int(known["label"][number]) if old else -1)
         kinds.append(int(known["kind"][number]) if old else 0)
         if old:

@@ -90,3 +90,20 @@ def test_images_of_variable_length_that_have_moved(
     )
     dataset = open_dataset(f"{moved}2", decode=None)
     assert [bytes(dataset.read(i)) for i in range(13)] == [s.image for s in samples[1]]
+
+
+def test_images_of_variable_length_that_are_all_alike(tmp_path: Path) -> None:
+    (tmp_path / "tree/cat").mkdir(parents=True)
+    for number in range(5):
+        (tmp_path / f"tree/cat/{number}.bmp").write_bytes(BMP + bytes([number] * 12))
+    pack(tmp_path / "tree", tmp_path / "out.h5", options={"layout": "vlen"})
+    dataset = open_dataset(tmp_path / "out.h5", decode=None)
+    assert [dataset[i][0] for i in range(5)] == [BMP + bytes([i] * 12) for i in range(5)]
+
+
+BMP = (
+    b"BM"
+    + bytes([66, 0, 0, 0, 0, 0, 0, 0, 54, 0, 0, 0, 40, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0])
+    + (bytes([1, 0, 24, 0]) + bytes(24))
+)
+"""The head of a picture of 1 by 3 pixels."""

@@ -142,7 +142,9 @@ def test_drop_last_and_samplers(packed: Path) -> None:
     assert len(loader) == 4
     ranks = []
     for rank in range(2):
-        sampler: DistributedSampler[Any] = DistributedSampler(dataset, num_replicas=2, rank=rank, shuffle=False)
+        sampler: DistributedSampler[Any] = DistributedSampler(
+            dataset, num_replicas=2, rank=rank, shuffle=False
+        )
         loader = FastLoader(dataset, 10, sampler=sampler)
         assert len(loader) == 4
         ranks.append(torch.cat([labels for _, labels in loader]))
@@ -302,6 +304,19 @@ def test_make_loader_chooses(packed: Path) -> None:
         FastLoader([1, 2], 4)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="of one size"):
         FastLoader(plain, 4, dtype=torch.float32)
+
+
+def test_collate_does_not_copy_what_lies_together(packed: Path) -> None:
+    dataset = open_dataset(packed, decode=CenterCrop(8))
+    samples = dataset.__getitems__([3, 1, 2])
+    images, labels = collate(samples)
+    assert images.data_ptr() == samples[0][0].data_ptr()
+    assert torch.equal(images, torch.stack([image for image, _ in samples]))
+    assert labels.tolist() == [label for _, label in samples]
+    images, _ = collate([samples[2], samples[0]])
+    assert torch.equal(images, torch.stack([samples[2][0], samples[0][0]]))
+    images, _ = collate([(image.clone(), label) for image, label in samples])
+    assert torch.equal(images, torch.stack([image for image, _ in samples]))
 
 
 def test_collate_leaves_out_what_was_skipped() -> None:

@@ -24,6 +24,11 @@ def test_comes_back_as_it_was() -> None:
     assert len(META.with_id("f" * 32).to_json()) == len(META.with_id(NO_ID).to_json())
 
 
+def test_a_pack_made_when_fewer_formats_were_known_says_the_same() -> None:
+    old = json.dumps({**json.loads(META.to_json()), "kinds": KINDS[:5]}, separators=(",", ":"))
+    assert PackMeta.from_json(old).to_json() == old
+
+
 def test_names_of_classes_do_not_depend_on_the_locale() -> None:
     code = (
         "import os; from fastconv.loaders.meta import PackMeta\n"
