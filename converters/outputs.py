@@ -75,7 +75,12 @@ def choose_output(
         if not stem.isascii() or not stem.isprintable() or " " in stem or len(printed) > 200:
             stem = "shard"
     if sharding is not None and stem is None:
-        what = f"a single {writer.suffixes[0]} file" if writer.sharded else f"a {writer.title} pack"
+        what = f"a pack in {writer.title}"
+        if writer.sharded:
+            raise UsageError(
+                f"{printable(out)}: a single {writer.suffixes[0]} file is not cut into shards: "
+                f"leave the shard size out, or name a folder with --format {writer.name}"
+            )
         raise UsageError(
             f"{printable(out)}: {what} is not cut into shards: leave the shard size out"
         )

@@ -21,6 +21,7 @@ from fastconv.loaders.errors import (
     NotAPackError,
     PackChangedError,
     PackError,
+    PackNotFoundError,
     SampleError,
     UsageError,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "PackChangedError",
     "PackDataset",
     "PackError",
+    "PackNotFoundError",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "Resize",

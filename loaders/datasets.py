@@ -28,6 +28,7 @@ from fastconv.loaders.errors import (
     MissingDependencyError,
     PackChangedError,
     PackError,
+    PackNotFoundError,
     SampleError,
     UsageError,
     printable,
@@ -608,7 +609,7 @@ def _open(format: str, path: str, fields: Sequence[str]) -> Reader:
     """Returns the opened pack; where it is of another format, the error says which."""
     expected = READERS.load(format)
     if not os.path.lexists(path):
-        raise PackError(f"{printable(path)}: no such file or folder")
+        raise PackNotFoundError(f"{printable(path)}: no such file or folder")
     try:
         reader = expected.open_with(path, fields)
         if len(reader):

@@ -5,6 +5,7 @@
     |-- MissingDependencyError (ImportError)  an optional package is not installed
     |-- PackError (OSError)               a pack as a whole cannot be read
     |   |-- NotAPackError                 no known format, or not made by fastconv
+    |   |-- PackNotFoundError (UsageError)  there is nothing at the path
     |   |-- CorruptPackError              cut short or damaged
     |   `-- PackChangedError              replaced by another pack since it was opened
     `-- SampleError (OSError)             one sample cannot be read or decoded
@@ -23,6 +24,7 @@ __all__ = [
     "NotAPackError",
     "PackChangedError",
     "PackError",
+    "PackNotFoundError",
     "SampleError",
     "UsageError",
     "printable",
@@ -65,6 +67,10 @@ class PackError(FastconvError, OSError):
 
 class NotAPackError(PackError):
     """The path holds no format that fastconv reads."""
+
+
+class PackNotFoundError(PackError, UsageError):
+    """There is nothing at the path."""
 
 
 class CorruptPackError(PackError):

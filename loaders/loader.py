@@ -64,7 +64,14 @@ def collate(samples: Sequence[Any]) -> Any:
         images = joined([image for image, _ in present])
         if images is not None:
             return [images, default_collate([label for _, label in present])]
-    return default_collate(present)
+    try:
+        return default_collate(present)
+    except (TypeError, RuntimeError) as error:
+        raise UsageError(
+            "these samples make no batch: give the dataset a decoder whose results are of one "
+            "size, such as decode=RandomResizedCrop(224) or CenterCrop(224, resize=256), or a "
+            f"transform that makes tensors of one size, or the loader a collate_fn ({error})"
+        ) from error
 
 
 def joined(parts: Sequence[Any]) -> torch.Tensor | None:
@@ -138,7 +145,7 @@ class FastLoader(Iterable[Batch]):
         device: str | torch.device | None = None,
         normalize: tuple[Sequence[float], Sequence[float]] | None = None,
         dtype: torch.dtype | None = None,
-        collate_fn: Callable[[list[Any]], Any] = default_collate,
+        collate_fn: Callable[[list[Any]], Any] = collate,
         seed: int = 0,
     ) -> None:
         if not isinstance(dataset, PackDataset):
@@ -184,6 +191,10 @@ class FastLoader(Iterable[Batch]):
         """Says which epoch the next pass is."""
         self.batch_sampler.set_epoch(epoch)
 
+    def __repr__(self) -> str:
+        settings = f"batch_size={self.batch_size}, num_workers={self.num_workers}"
+        return f"FastLoader({self.dataset!r}, {settings})"
+
     def __len__(self) -> int:
         """Returns how many batches a pass gives."""
         return len(self.batch_sampler)
@@ -197,7 +208,7 @@ class FastLoader(Iterable[Batch]):
             self.skipped = epoch.skipped
             if epoch.skipped:
                 _log.warning(
-                    "%d samples were skipped, the first: %s", len(epoch.skipped), epoch.skipped[0]
+                    "samples skipped: %d, the first: %s", len(epoch.skipped), epoch.skipped[0]
                 )
 
 

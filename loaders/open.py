@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from fastconv.loaders.errors import NotAPackError, PackError, printable
+from fastconv.loaders.errors import NotAPackError, PackNotFoundError, printable
 from fastconv.loaders.reader import READERS, Reader
 
 __all__ = ["find_format", "open_pack"]
@@ -14,12 +14,12 @@ def find_format(path: str | os.PathLike[str]) -> type[Reader]:
     """Returns the class that reads what lies at the path, told by its contents.
 
     Raises:
-        PackError: There is nothing at the path.
+        PackNotFoundError: There is nothing at the path.
         NotAPackError: No installed format recognises it.
     """
     name = os.fsdecode(path)
     if not os.path.lexists(name):
-        raise PackError(f"{printable(name)}: no such file or folder")
+        raise PackNotFoundError(f"{printable(name)}: no such file or folder")
     for reader in READERS.installed():
         if reader.recognises(name):
             return reader
@@ -44,5 +44,5 @@ def open_pack(path: str | os.PathLike[str], format: str | None = None) -> Reader
     if format is None:
         return find_format(name).open(name)
     if not os.path.lexists(name):
-        raise PackError(f"{printable(name)}: no such file or folder")
+        raise PackNotFoundError(f"{printable(name)}: no such file or folder")
     return READERS.load(format).open(name)

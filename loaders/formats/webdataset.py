@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from fastconv.loaders.errors import CorruptPackError, PackChangedError, printable
+from fastconv.loaders.errors import CorruptPackError, PackChangedError, UsageError, printable
 from fastconv.loaders.index import index_path, load_index
 from fastconv.loaders.kinds import kind_code, kind_of_name
 from fastconv.loaders.meta import PackMeta, Shard
@@ -53,11 +53,17 @@ class WebDatasetReader(MappedReader):
                 return cls(path, *found, shard_files(path, found[0]))
         except (CorruptPackError, PackChangedError) as error:
             notices.append(f"the sample table is ignored, the headers are read instead: {error}")
-        files = (
-            [os.path.join(path, name) for name in shard_names(path)]
-            if os.path.isdir(path)
-            else [path]
-        )
+        files = [path]
+        if os.path.isdir(path):
+            names = shard_names(path)
+            files = [os.path.join(path, name) for name in names]
+            alone = [name for name in names if os.path.exists(index_path(os.path.join(path, name)))]
+            if alone and not notices:
+                # Each of these is a pack of its own, with its own classes: together they are none.
+                raise UsageError(
+                    f"{printable(path)}: holds {len(names)} packs, each a tar of its own: name "
+                    f"one, such as {printable(os.path.join(path, alone[0]))}"
+                )
         reader = cls.scanned(path, files)
         reader.notices += notices
         return reader

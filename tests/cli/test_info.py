@@ -102,4 +102,4 @@ def test_a_pack_of_nothing(fastconv: Any, tmp_path: Path) -> None:
     assert done.code == 0
     assert done.answer["samples"] == 0
     assert done.answer["warnings"] == ["the pack holds no samples (0 records)"]
-    assert fastconv("info", tmp_path / "nowhere").code == 1
+    assert fastconv("info", tmp_path / "nowhere").code == 2

@@ -156,8 +156,8 @@ def test_images_that_cannot_be_read(
 
 def test_what_cannot_be_listed(fastconv: Any, tmp_path: Path) -> None:
     done = fastconv("ls", tmp_path / "nowhere", "--json")
-    assert done.code == 1
-    assert done.answer["error"]["type"] == "PackError"
+    assert done.code == 2
+    assert done.answer["error"]["type"] == "PackNotFoundError"
     (tmp_path / "empty.tar").write_bytes(bytes(10240))
     done = fastconv("ls", tmp_path / "empty.tar", "--json")
     assert (done.code, done.out) == (0, "")

@@ -78,7 +78,7 @@ def test_a_pack_without_checksums(fastconv: Any, packed: Path) -> None:
 
 def test_what_cannot_be_verified(fastconv: Any, packed: Path, images: Path, tmp_path: Path) -> None:
     done = fastconv("verify", tmp_path / "nowhere", "--json")
-    assert (done.code, done.answer["error"]["type"]) == (1, "PackError")
+    assert (done.code, done.answer["error"]["type"]) == (2, "PackNotFoundError")
     done = fastconv("verify", packed, "--against", tmp_path / "nowhere", "--json")
     assert (done.code, done.answer["error"]["type"]) == (2, "UsageError")
     pack(images, tmp_path / "p.lmdb")

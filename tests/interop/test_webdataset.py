@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import webdataset
 
-from fastconv.loaders import open_dataset
+from fastconv.loaders import UsageError, open_dataset
 
 Samples = tuple[Path, list[Any]]
 
@@ -134,3 +134,11 @@ def test_table_of_another_tar_is_not_believed(
     dataset = open_dataset(out, decode=None)
     assert dataset.classes == []
     assert [bytes(dataset.read(i)) for i in range(13)] == [s.image for s in samples[1]]
+
+
+def test_a_folder_of_several_packs_is_none(packed: Callable[..., Path], tmp_path: Path) -> None:
+    """Their classes differ, so reading them as one would mix up the labels."""
+    packed("one.tar")
+    packed("two.tar")
+    with pytest.raises(UsageError, match="holds 2 packs"):
+        open_dataset(tmp_path)
