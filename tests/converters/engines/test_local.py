@@ -25,7 +25,15 @@ def task(number: int, **content: object) -> Task:
 
 
 def workers_of(process: int) -> list[psutil.Process]:
-    return psutil.Process(process).children(recursive=True)
+    """Returns the workers of a process, which may have other children, those of multiprocessing."""
+    found = []
+    for child in psutil.Process(process).children(recursive=True):
+        try:
+            if any("fastconv.converters.worker" in word for word in child.cmdline()):
+                found.append(child)
+        except psutil.NoSuchProcess:
+            continue
+    return found
 
 
 def test_a_mistake_in_a_worker_is_the_callers_to_see() -> None:
