@@ -184,7 +184,7 @@ class MappedReader(Reader):
         self._first_rows: list[int] = table.shard_row.tolist()[:-1]
         if len(self._first_rows) != len(self.files) or np.any(np.diff(table.shard_row) < 0):
             raise CorruptPackError(
-                f"{printable(path)}: damaged: the sample table does not fit its {len(self.files)} files"
+                f"{printable(path)}: damaged: its table does not fit its {len(self.files)} files"
             )
         self._maps: dict[int, tuple[mmap.mmap | None, memoryview]] = {}
         self._most_maps = _most_maps()
