@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastconv.converters.writer import WRITERS, Sharding, Writer
-from fastconv.loaders.errors import NotAPackError, PackError, UsageError, printable
-from fastconv.loaders.open import find_format
+from fastconv.loaders.errors import FastconvError, UsageError, printable
+from fastconv.loaders.index import load_index
+from fastconv.loaders.open import open_pack
 
 __all__ = ["Output", "choose_output", "parse_options"]
 
@@ -89,6 +90,7 @@ def choose_output(
         raise UsageError(f"{printable(parent)}: no such folder: make it first")
     if os.path.lexists(out):
         refuse_overwrite(out, overwrite)
+    refuse_beside(out, stem is None and not writer.is_folder and not writer.table_inside)
     return Output(out, writer(typed_options(writer, options or {})), stem, sharding or Sharding())
 
 
@@ -121,14 +123,36 @@ def refuse_overwrite(out: str, overwrite: bool) -> None:
         raise UsageError(f"{printable(out)}: exists already: choose another OUT or --overwrite")
     if os.path.isdir(out) and not os.path.islink(out) and os.listdir(out):
         try:
-            found = find_format(out).name
-        except (NotAPackError, PackError):
-            found = "folder"
-        if found == "folder":
+            meta = open_pack(out).meta
+        except FastconvError:
+            meta = None
+        own = {"index.safetensors", "lock.mdb"}
+        own |= {shard.name for shard in meta.shards} if meta is not None and meta.id else set()
+        if meta is None or not meta.id or not own.issuperset(os.listdir(out)):
             raise UsageError(
-                f"{printable(out)}: a folder that is not a pack: it is not overwritten, "
-                "remove it yourself"
+                f"{printable(out)}: a folder that is not a pack, or holds other files too: it is "
+                "not overwritten, remove it yourself"
             )
+
+
+def refuse_beside(out: str, table_beside: bool) -> None:
+    """Refuses to replace what lies where files beside OUT will go, unless fastconv made it.
+
+    Raises:
+        UsageError: Something else is there.
+    """
+    names = [f"{out}.bad.jsonl", *([f"{out}.index.safetensors"] if table_beside else [])]
+    for name in names:
+        if not os.path.lexists(name):
+            continue
+        ours = os.path.isfile(name) and not os.path.islink(name)
+        if ours and name.endswith(".safetensors"):
+            try:
+                ours = load_index(out) is not None
+            except FastconvError:
+                ours = False
+        if not ours:
+            raise UsageError(f"{printable(name)}: is in the way and not fastconv's: move it away")
 
 
 def typed_options(writer: type[Writer], values: Mapping[str, Any]) -> Any:

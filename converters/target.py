@@ -62,7 +62,9 @@ class Target:
         while True:
             os.makedirs(self.partial, exist_ok=True)
             try:
-                fd = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                fd = os.open(
+                    self.path("lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644
+                )
             except FileNotFoundError:  # the folder was removed by the run that held it
                 continue
             try:
@@ -84,7 +86,9 @@ class Target:
             os.close(fd)
 
     def _wait_for_workers(self) -> None:
-        fd = os.open(self.path("workers"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(
+            self.path("workers"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644
+        )
         try:
             end = time.monotonic() + PATIENCE_S
             while True:

@@ -185,7 +185,10 @@ def number(text: bytes) -> int:
     """
     if text[0] & 0x80:
         return int.from_bytes(text[1:], "big")
-    return int(text.strip(b" \0") or b"0", 8)
+    digits = text.strip(b" \0") or b"0"
+    if not digits.isdigit():  # int() takes a sign and underscores, too
+        raise ValueError
+    return int(digits, 8)
 
 
 def pax_path(data: bytes) -> str | None:

@@ -407,3 +407,33 @@ def test_no_space_left(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert isinstance(caught.value.__cause__, OSError)
     assert caught.value.__cause__.errno == errno.ENOSPC
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("format", ["lmdb", "webdataset"])
+def test_overwrite_spares_folders_with_anything_else(
+    tree: Path, tmp_path: Path, format: str
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    subprocess.run(["tar", "cf", str(mine / "b.tar"), "-C", str(tree), "ant/000.jpg"], check=True)
+    (mine / "thesis.txt").write_text("mine")
+    with pytest.raises(UsageError, match="not a pack"):
+        pack(tree, mine, format=format, overwrite=True)
+    assert sorted(os.listdir(mine)) == ["b.tar", "thesis.txt"]
+    ours = tmp_path / "ours"
+    pack(tree, ours, format=format)
+    pack(tree, ours, format=format, overwrite=True)
+    (ours / "thesis.txt").write_text("mine")
+    with pytest.raises(UsageError, match="other files"):
+        pack(tree, ours, format=format, overwrite=True)
+    assert (ours / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize("name", ["out.tar.index.safetensors", "out.tar.bad.jsonl"])
+def test_what_lies_beside_is_not_replaced(tree: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "precious").write_text("mine")
+    with pytest.raises(UsageError, match="in the way"):
+        pack(tree, tmp_path / "out.tar")
+    assert (tmp_path / name / "precious").exists()
+    assert os.listdir(tmp_path) == [name]
