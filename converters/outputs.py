@@ -73,7 +73,13 @@ def choose_output(
     if writer.sharded and not out.endswith(writer.suffixes):
         stem = os.path.basename(out)
         printed = stem.encode("utf-8", "surrogateescape")
-        if not stem.isascii() or not stem.isprintable() or " " in stem or len(printed) > 200:
+        if (
+            stem.startswith(".")
+            or not stem.isascii()
+            or not stem.isprintable()
+            or " " in stem
+            or len(printed) > 200
+        ):
             stem = "shard"
     if sharding is not None and stem is None:
         what = f"a pack in {writer.title}"

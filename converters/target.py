@@ -123,6 +123,10 @@ class Target:
         """
         for source, _ in files:
             sync_tree(source)
+        if not overwrite and os.path.lexists(self.out):  # before anything beside it is moved
+            raise UsageError(
+                f"{printable(self.out)}: exists already: choose another OUT or --overwrite"
+            )
         for source, final in files:
             try:
                 rename_new(source, final)
