@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import os
-import platform
 import shlex
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +40,6 @@ FASTCONV = (sys.executable, "-m", "fastconv")
 
 FORMATS = {"one tar": "tar", "HDF5": "h5", "LMDB": "lmdb"}
 """What the packs that are measured are called -> their ending."""
-
-PACKAGES = ("fastconv", "torch", "numpy", "pillow", "h5py", "lmdb", "webdataset", "xxhash")
 
 Measured = dict[str, list[float | None]]
 """Contestant -> its value in each round, None where it took no part."""
@@ -252,56 +247,10 @@ def environment(work: Path) -> dict[str, str]:
     Args:
         work: A folder on the disk that is measured.
     """
-    versions = (f"{name} {importlib.metadata.version(name)}" for name in PACKAGES if has(name))
+    from fastconv.loaders.measure import machine  # processes that are measured import this file
+
     return {
         "on": time.strftime("%Y-%m-%d"),
-        "CPU": cpu_name(),
-        "cores": str(os.cpu_count()),
-        "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB",
-        "disk": disk(work),
+        **machine.environment(work),
         "load at the end": f"{os.getloadavg()[0]:.1f}",
-        "Linux": platform.release(),
-        "Python": platform.python_version(),
-        "with": ", ".join(versions),
     }
-
-
-def has(package: str) -> bool:
-    """Returns whether a package's metadata can be found; a checkout on PYTHONPATH has none."""
-    try:
-        importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def cpu_name() -> str:
-    """Returns the processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def disk(folder: Path) -> str:
-    """Returns the file system that a folder is on, and the kind of disk under it."""
-    show = ["findmnt", "--noheadings", "--output", "FSTYPE,SOURCE", "--target", str(folder)]
-    try:
-        found = subprocess.run(show, capture_output=True, encoding="utf-8").stdout.split()
-    except FileNotFoundError:
-        found = []
-    if len(found) != 2:
-        return "unknown"
-    kind, device = found
-    name = Path(device).name
-    if name.startswith(("vd", "xvd")):
-        return f"{kind} on {name}, virtual"
-    try:
-        block = Path("/sys/class/block", name).resolve()
-        about = block / "queue" if (block / "queue").exists() else block.parent / "queue"
-        turns = (about / "rotational").read_text(encoding="ascii").strip() == "1"
-    except OSError:
-        return f"{kind} on {name}"
-    return f"{kind} on {name}, {'rotating' if turns else 'solid state'}"

@@ -44,8 +44,9 @@ from common import (
 )
 from loader_peers.shared import Geometry, Options, images
 from million import measure_million
-from pagecache import files_of, warm
 from processes import run
+
+from fastconv.loaders.measure.pagecache import files_of, warm
 
 __all__ = ["main"]
 

@@ -30,9 +30,10 @@ from common import (
     say,
 )
 from loading import memory, tree
-from pagecache import files_of, warm
 from processes import run
 from scale import make_tree
+
+from fastconv.loaders.measure.pagecache import files_of, warm
 
 __all__ = ["main", "measure_million"]
 

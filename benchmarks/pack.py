@@ -36,9 +36,10 @@ from common import (
     ratios,
     with_photos,
 )
-from pagecache import files_of, warm
 from peers import PEERS
 from processes import Finished, run
+
+from fastconv.loaders.measure.pagecache import files_of, warm
 
 __all__ = ["main", "measure"]
 

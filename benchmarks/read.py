@@ -44,8 +44,9 @@ from common import (
     with_photos,
 )
 from opening import open_seconds
-from pagecache import evict, resident, warm
 from ways import BATCH, Bytes, Corpus, ReadMany, Way, digest
+
+from fastconv.loaders.measure.pagecache import evict, resident, warm
 
 __all__ = ["main", "measure"]
 

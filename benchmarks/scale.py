@@ -40,8 +40,9 @@ from common import (
 )
 from opening import open_seconds
 from pack import MAIN, TAR, WORKERS, remove, start
-from pagecache import files_of, warm
 from processes import Finished, run
+
+from fastconv.loaders.measure.pagecache import files_of, warm
 
 __all__ = ["main", "make_tree", "measure"]
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import xxhash
 from common import FASTCONV, FORMATS, say
-from pagecache import files_of
 from peers import images
 from processes import run
+
+from fastconv.loaders.measure.pagecache import files_of
 
 __all__ = ["Corpus", "Way", "digest"]
 

@@ -20,24 +20,28 @@ from fastconv.converters.writer import Layout
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.filenames import kind_code_of_name
+from fastconv.loaders.files import open_file
 from fastconv.loaders.listing import Listing, WalkOptions
 from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.reader import Reader
 from fastconv.loaders.sample import BadFile, Reason
 from fastconv.loaders.table import SampleTable
 
-__all__ = ["Compared", "missing_from_pack"]
+__all__ = ["Compared", "not_in_pack"]
 
+UNKNOWN = ("unreadable", "dangling_symlink")
+"""Why a file or folder may hold what nobody knows; for other reasons it could not be packed."""
 BLOCK = 4096
 """Paths taken out of a table at once."""
 HEAD = 1 << 16
 """Bytes of a file that are enough to tell its format."""
 
 
-def missing_from_pack(reader: Reader, source: str) -> list[BadFile]:
-    """Returns the files of a folder that packing it now would add to the pack.
+def not_in_pack(reader: Reader, source: str) -> list[BadFile]:
+    """Returns the files of a folder that packing it now would add to the pack, or might.
 
-    The folder is walked with the pack's own selection: its sidecars, and its rule for classes.
+    The folder is walked with the pack's own selection: its sidecars, and its rule for classes. What
+    cannot be read might be an image, or a folder of them. Files that can be no samples are none.
 
     Raises:
         UsageError: The folder cannot be walked so.
@@ -58,14 +62,25 @@ def missing_from_pack(reader: Reader, source: str) -> list[BadFile]:
         at = np.minimum(np.searchsorted(packed, there, sorter=order), len(packed) - 1)
         row = order[at]
     known = packed[row] == there if len(packed) else np.zeros(len(there), np.bool_)
-    paths = [files.path(number) for number in np.flatnonzero(~known).tolist()]
-    paths = [path for path in paths if is_image(os.path.join(source, path))]
+    bad = [
+        BadFile(file.path, file.reason, f"cannot be compared: {file.message}")
+        for file in listing.bad
+        if file.reason in UNKNOWN
+    ]
+    paths = []
+    for number in np.flatnonzero(~known).tolist():
+        path = files.path(number)
+        try:
+            if is_image(os.path.join(source, path)):
+                paths.append(path)
+        except OSError as error:
+            bad.append(BadFile(path, "unreadable", f"cannot be compared: {error.strerror}"))
     for slot, name in enumerate(files.fields[1:], 1):
         lacking = table.size[table.fields.index(name)][row] < 0 if len(packed) else ~known
         extra = np.flatnonzero(known & lacking & (files.size[slot] >= 0))
         paths += [files.names(number)[slot] for number in extra.tolist()]
     message = f"lies in {printable(source)}, but not in the pack"
-    return [BadFile(path, "missing_part", message) for path in paths]
+    return [*bad, *(BadFile(path, "missing_part", message) for path in paths)]
 
 
 def sidecars_of(meta: PackMeta) -> tuple[str, ...]:
@@ -109,12 +124,17 @@ def as_table(listing: Listing) -> SampleTable:
 
 
 def is_image(path: str) -> bool:
-    """Returns whether a file would be packed; what cannot be read would not."""
+    """Returns whether a file would be packed.
+
+    Raises:
+        OSError: It cannot be read, or is no regular file any more.
+    """
+    with open(open_file(path), "rb", buffering=0) as file:
+        head = file.read(HEAD)
+        size = max(os.fstat(file.fileno()).st_size, len(head))
     try:
-        with open(path, "rb", buffering=0) as file:
-            head = file.read(HEAD)
-            sniff(memoryview(head), max(os.fstat(file.fileno()).st_size, len(head)))
-    except (OSError, BadImage):
+        sniff(memoryview(head), size)
+    except BadImage:
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Writes files below a folder, where no name and no link can lead out of it.
+"""Writes, moves and removes files below a folder, where no name and no link can lead out of it.
 
 Every folder on the way is opened by its own name alone, relative to the one that it lies in, and
 links are not followed. So it does not matter what else happens in the file system meanwhile.
@@ -13,7 +13,7 @@ import stat
 from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.sample import Reason
 
-__all__ = ["FolderWriter", "RefusedError", "move_tree", "safe_parts"]
+__all__ = ["FolderWriter", "RefusedError", "move_tree", "remove_tree", "safe_parts"]
 
 LONGEST = 4095
 """Bytes of a path: the system takes no longer one from other programs (PATH_MAX)."""
@@ -251,3 +251,47 @@ def descend(root: str, parts: list[str]) -> int:
             os.close(fd)
         fd = inner
     return fd
+
+
+def remove_tree(path: str) -> None:
+    """Removes a folder and all that is in it, however deep.
+
+    Raises:
+        OSError: Something cannot be removed, or a folder was moved away meanwhile.
+    """
+    above: list[tuple[str, os.stat_result]] = []  # names on the way, and the folders they lie in
+    here = os.open(path, FOLDER)
+    try:
+        while True:
+            inner = remove_files(here)
+            if inner is not None:
+                above.append((inner, os.fstat(here)))
+                there = os.open(inner, FOLDER, dir_fd=here)
+            elif above:
+                there = os.open("..", FOLDER, dir_fd=here)
+            else:
+                break
+            os.close(here)
+            here = there
+            if inner is None:
+                name, status = above.pop()
+                if not os.path.samestat(os.fstat(here), status):
+                    raise OSError(errno.ESTALE, "a folder was moved while it was removed", path)
+                os.rmdir(name, dir_fd=here)
+    finally:
+        os.close(here)
+    os.rmdir(path)
+
+
+def remove_files(folder: int) -> str | None:
+    """Removes what is in a folder up to the first folder there, and returns the name of that."""
+    removed = True
+    while removed:  # what is removed while a folder is listed may hide other names from the list
+        removed = False
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    return entry.name
+                os.unlink(entry.name, dir_fd=folder)
+                removed = True
+    return None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
+from fastconv.converters.report import Report
 from fastconv.loaders.errors import FastconvError, printable
 from fastconv.loaders.sample import BadFile
 
@@ -21,42 +22,26 @@ class BadPlace(BadFile):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyReport:
-    """What verifying found.
+class VerifyReport(Report):
+    """What verifying found: `bad` is what is damaged, missing or different.
 
     Attributes:
         pack: The pack's path.
         format: Name of its format.
         id: The pack's id; "" where it was not made by fastconv, or has lost its sample table.
-        samples: How many it has.
-        bytes: Of all their fields together.
-        classes: Names of the classes.
-        fields: Names of the fields, the image first.
         checksums: Whether the samples were compared with their checksums.
         structure: Whether all other bytes were compared with what fastconv writes.
         pixels: Whether all images were decoded.
         source: The folder that it was compared with; None: with none.
-        bad: What is damaged, missing or different.
-        warnings: What could not be checked, and what is probably not as it was meant.
-        notices: What to know besides.
-        seconds: The run took.
     """
 
     pack: str
     format: str
     id: str
-    samples: int
-    bytes: int
-    classes: tuple[str, ...]
-    fields: tuple[str, ...]
     checksums: bool
     structure: bool
     pixels: bool
     source: str | None
-    bad: list[BadFile] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-    seconds: float = 0.0
 
     @property
     def status(self) -> Literal["done", "partial", "failed"]:
@@ -67,26 +52,9 @@ class VerifyReport:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the object that `--json` prints."""
-        return {
-            "status": self.status,
-            "pack": self.pack,
-            "format": self.format,
-            "id": self.id,
-            "samples": self.samples,
-            "bytes": self.bytes,
-            "classes": list(self.classes),
-            "fields": list(self.fields),
-            "checked": {
-                "checksums": self.checksums,
-                "structure": self.structure,
-                "pixels": self.pixels,
-                "source": self.source,
-            },
-            "bad": [bad.to_json() for bad in self.bad],
-            "warnings": self.warnings,
-            "notices": self.notices,
-            "seconds": round(self.seconds, 3),
-        }
+        out = Report.to_json(self)
+        checked = ("checksums", "structure", "pixels", "source")
+        return out | {"checked": {name: out.pop(name) for name in checked}}
 
 
 class VerifyFailedError(FastconvError):

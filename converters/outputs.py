@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fastconv.converters.target import left_by_killed_run
 from fastconv.converters.writer import WRITERS, Sharding, Writer
 from fastconv.loaders.errors import FastconvError, UsageError, printable
 from fastconv.loaders.index import load_index
@@ -125,7 +126,7 @@ def refuse_overwrite(out: str, overwrite: bool) -> None:
     Raises:
         UsageError: It is not to be replaced.
     """
-    if not overwrite:
+    if not overwrite and not left_by_killed_run(out):
         raise UsageError(f"{printable(out)}: exists already: choose another OUT or --overwrite")
     if os.path.isdir(out) and not os.path.islink(out) and os.listdir(out):
         try:

@@ -25,6 +25,7 @@ from fastconv.converters.outputs import Output, choose_output
 from fastconv.converters.plan import Cut, cut_parts, new_table, pack_id, placed, without
 from fastconv.converters.report import PackFailedError, PackReport, Progress, ProgressCallback
 from fastconv.converters.sources.folder import scan
+from fastconv.converters.system import held_signals
 from fastconv.converters.target import Target
 from fastconv.converters.writer import Layout, Sharding, Writer
 from fastconv.loaders.arrays import Array, dump_arrays
@@ -128,10 +129,10 @@ def pack(
                 output.writer.finish(folder, layout, meta, table)
                 run.publish(target, folder, meta, table, overwrite)
             except BaseException:
-                engine.close()
-                (target.keep if keep else target.discard)()
+                with held_signals():  # a second Ctrl-C does not stop the clean-up half-way
+                    engine.close()
+                    (target.keep if keep else target.discard)()
                 raise
-            target.discard()
         return run.report(began, meta, table)
 
 
@@ -421,27 +422,25 @@ class Run:
     def publish(
         self, target: Target, folder: str, meta: PackMeta, table: SampleTable, overwrite: bool
     ) -> None:
-        """Writes the table where it lies beside the data, and publishes both."""
+        """Writes the table where it lies beside the data, and publishes both; of an older report of
+        bad files nothing stays."""
         index = os.path.join(folder, "index.safetensors")
         if not self.writer.table_inside:
             with open(index, "wb") as file:
                 for block in index_block(table, meta):
                     file.write(block)
         self.size = sum(entry.stat().st_size for entry in os.scandir(folder))
-        files = [(folder, self.output.out)]
-        if self.output.is_file:
-            files = [(os.path.join(folder, "data"), self.output.out)]
-            if not self.writer.table_inside:
-                files.insert(0, (index, f"{self.output.out}.index.safetensors"))
-        report = f"{self.output.out}.bad.jsonl"
+        report = target.path("bad.jsonl")
         if self.bad:
             lines = "".join(json.dumps(bad.to_json()) + "\n" for bad in self.bad)
-            with open(target.path("bad.jsonl"), "w", encoding="ascii") as file:
-                file.write(lines)
-            files.insert(0, (target.path("bad.jsonl"), report))
+            with open(report, "w", encoding="ascii") as text:
+                text.write(lines)
+        files: dict[str, str | None] = {".bad.jsonl": report if self.bad else None}
+        if self.output.is_file and not self.writer.table_inside:
+            files[".index.safetensors"] = index
+        files[""] = os.path.join(folder, "data") if self.output.is_file else folder
+        self.engine.close()  # so that an interrupt that comes later finds nothing left to stop
         target.publish(files, overwrite)
-        if not self.bad and os.path.lexists(report):
-            os.unlink(report)
 
     def report(
         self, began: float, meta: PackMeta | None = None, table: SampleTable | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,7 +12,7 @@ from fastconv.loaders.errors import FastconvError
 from fastconv.loaders.listing import Ignored
 from fastconv.loaders.sample import BadFile
 
-__all__ = ["PackFailedError", "PackReport", "Progress", "ProgressCallback"]
+__all__ = ["PackFailedError", "PackReport", "Progress", "ProgressCallback", "Report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,38 +29,68 @@ ProgressCallback = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackReport:
+class Report(ABC):
+    """What the reports of commands have in common.
+
+    Attributes:
+        samples: How many there are.
+        classes: Names of the classes.
+        fields: Names of the fields, the image first.
+        bytes: Of all samples' fields together.
+        bad: Inputs that could not be samples, or what is wrong in a pack.
+        warnings: What is probably not as it was meant.
+        notices: What to know besides.
+        seconds: The run took.
+    """
+
+    samples: int = 0
+    classes: Sequence[str] = ()
+    fields: Sequence[str] = ()
+    bytes: int = 0
+    bad: Sequence[BadFile] = ()
+    warnings: Sequence[str] = ()
+    notices: Sequence[str] = ()
+    seconds: float = 0.0
+
+    @property
+    @abstractmethod
+    def status(self) -> Literal["done", "partial", "failed"]:
+        """Whether all, some or none of it went well."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the object that `--json` prints."""
+        values = {each.name: plain(getattr(self, each.name)) for each in dataclasses.fields(self)}
+        return {"status": self.status, **values}
+
+
+def plain(value: Any) -> Any:
+    """Returns what stands for a value of a report in JSON."""
+    if isinstance(value, BadFile | Ignored):
+        return value.to_json()
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return dict(value)
+    return round(value, 3) if isinstance(value, float) else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackReport(Report):
     """What packing did.
 
     Attributes:
         output: The pack's path.
         format: Name of its format.
         id: The pack's id, 32 hexadecimal digits; "" where none was made.
-        samples: How many were packed.
-        classes: Names of the classes.
-        fields: Names of the fields, the image first.
-        bytes: Of all samples' fields together.
         size: Of the pack on the disk, in bytes.
-        bad: Inputs that could not be samples.
         ignored: What was left out because it is no image.
-        warnings: What is probably not as it was meant.
-        notices: What to know besides.
-        seconds: The run took.
     """
 
     output: str
     format: str
     id: str = ""
-    samples: int = 0
-    classes: Sequence[str] = ()
-    fields: Sequence[str] = ()
-    bytes: int = 0
     size: int = 0
-    bad: Sequence[BadFile] = ()
     ignored: Ignored = field(default_factory=Ignored)
-    warnings: Sequence[str] = ()
-    notices: Sequence[str] = ()
-    seconds: float = 0.0
 
     @property
     def status(self) -> Literal["done", "partial", "failed"]:
@@ -66,25 +98,6 @@ class PackReport:
         if not self.id:
             return "failed"
         return "partial" if self.bad else "done"
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the object that `--json` prints."""
-        return {
-            "status": self.status,
-            "output": self.output,
-            "format": self.format,
-            "id": self.id,
-            "samples": self.samples,
-            "classes": list(self.classes),
-            "fields": list(self.fields),
-            "bytes": self.bytes,
-            "size": self.size,
-            "bad": [bad.to_json() for bad in self.bad],
-            "ignored": self.ignored.to_json(),
-            "warnings": list(self.warnings),
-            "notices": list(self.notices),
-            "seconds": round(self.seconds, 3),
-        }
 
 
 class PackFailedError(FastconvError):

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from fastconv.converters.packing import (
     with_data_files,
 )
 from fastconv.converters.plan import new_table, placed, without
-from fastconv.converters.report import ProgressCallback
+from fastconv.converters.report import ProgressCallback, Report
 from fastconv.converters.sources import folder
 from fastconv.converters.writer import WRITERS, Layout, Sharding, Writer
 from fastconv.loaders.arrays import block_size
@@ -32,46 +32,29 @@ from fastconv.loaders.classes import ClassOrder
 from fastconv.loaders.errors import UsageError
 from fastconv.loaders.kinds import KINDS
 from fastconv.loaders.listing import Ignored, Listing
-from fastconv.loaders.sample import BadFile
 from fastconv.loaders.table import SampleTable
 
 __all__ = ["ScanReport", "packed_size", "scan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScanReport:
+class ScanReport(Report):
     """What packing a folder would do.
 
     Attributes:
         source: The folder.
-        samples: How many would be packed.
-        classes: Names of the classes.
         class_counts: Class -> how many samples it has.
         formats: Format of images, by their contents -> how many there are; the most frequent first.
-        fields: Names of the fields, the image first.
-        bytes: Of all samples' fields together.
         sizes: Format of packs -> bytes of a pack in a single file or database on the disk, with its
             sample table.
-        bad: Inputs that cannot be samples.
         ignored: What would be left out because it is no image.
-        warnings: What is probably not as it was meant.
-        notices: What to know besides.
-        seconds: The look took.
     """
 
     source: str
-    samples: int
-    classes: Sequence[str]
     class_counts: Mapping[str, int]
     formats: Mapping[str, int]
-    fields: Sequence[str]
-    bytes: int
     sizes: Mapping[str, int]
-    bad: Sequence[BadFile] = ()
     ignored: Ignored = field(default_factory=Ignored)
-    warnings: Sequence[str] = ()
-    notices: Sequence[str] = ()
-    seconds: float = 0.0
 
     @property
     def status(self) -> Literal["done", "partial", "failed"]:
@@ -79,25 +62,6 @@ class ScanReport:
         if not self.samples:
             return "failed"
         return "partial" if self.bad else "done"
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the object that `--json` prints."""
-        return {
-            "status": self.status,
-            "source": self.source,
-            "samples": self.samples,
-            "classes": list(self.classes),
-            "class_counts": dict(self.class_counts),
-            "formats": dict(self.formats),
-            "fields": list(self.fields),
-            "bytes": self.bytes,
-            "sizes": dict(self.sizes),
-            "bad": [bad.to_json() for bad in self.bad],
-            "ignored": self.ignored.to_json(),
-            "warnings": list(self.warnings),
-            "notices": list(self.notices),
-            "seconds": round(self.seconds, 3),
-        }
 
 
 def scan(

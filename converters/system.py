@@ -8,10 +8,24 @@ import errno
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-__all__ = ["die_with_parent", "exchange", "rename_new", "start_writeback"]
+__all__ = [
+    "ENDING",
+    "die_with_parent",
+    "exchange",
+    "held_signals",
+    "rename_new",
+    "start_writeback",
+    "swap",
+]
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals by which people and programs ask a process to end."""
 
 AT_FDCWD = -100
 RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
@@ -75,5 +89,46 @@ def exchange(one: str, other: str) -> None:
     if not _renameat2(one, other, RENAME_EXCHANGE):
         aside = f"{one}.old"
         os.rename(other, aside)
-        os.rename(one, other)
+        try:
+            os.rename(one, other)
+        except OSError:
+            os.rename(aside, other)
+            raise
         os.rename(aside, one)
+
+
+def swap(one: str, other: str) -> None:
+    """Lets what is at two paths change places; at either there may be nothing. Twice undoes it."""
+    if not os.path.lexists(one):
+        if os.path.lexists(other):
+            os.rename(other, one)
+        return
+    try:
+        rename_new(one, other)
+    except FileExistsError:
+        exchange(one, other)
+
+
+@contextmanager
+def held_signals() -> Iterator[list[int]]:
+    """Lets signals that ask this process to end wait until the block is over; gives those that do.
+
+    In another thread than the main one nothing is to be done: Python interrupts that one alone.
+    """
+    waiting: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield waiting
+        return
+    handlers: dict[signal.Signals, Any] = {}
+    try:
+        for ending in ENDING:
+            handler = signal.getsignal(ending)
+            if handler is not None:  # one that was not set by Python could not be set again
+                handlers[ending] = handler
+                signal.signal(ending, lambda number, frame: waiting.append(number))
+        yield waiting
+    finally:
+        for ending, handler in handlers.items():
+            signal.signal(ending, handler)
+        for number in waiting:
+            signal.raise_signal(number)

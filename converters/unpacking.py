@@ -21,7 +21,7 @@ import xxhash
 from fastconv.converters.below import FolderWriter, RefusedError, move_tree
 from fastconv.converters.packing import translated_errors
 from fastconv.converters.report import Progress, ProgressCallback
-from fastconv.converters.system import rename_new
+from fastconv.converters.system import held_signals, rename_new
 from fastconv.converters.target import Target
 from fastconv.loaders.errors import CorruptPackError, FastconvError, UsageError, printable
 from fastconv.loaders.open import open_pack
@@ -168,14 +168,31 @@ def unpack(
                 f"{printable(first.path)}: {first.reason}: {first.message}",
                 report,
             )
-        if exists:
-            move_tree(files, out)
-        else:
-            try:
-                rename_new(files, out)
-            except FileExistsError as error:
-                raise UsageError(f"{printable(out)}: somebody else has just made it") from error
+        with held_signals():  # where files are moved one by one, all of them are
+            publish(files, out, exists)
         return report
+
+
+def publish(files: str, out: str, exists: bool) -> None:
+    """Moves what was unpacked to its place.
+
+    Raises:
+        UsageError: The folder was made meanwhile.
+        FastconvError: Some of the files could not be moved.
+    """
+    if not exists:
+        try:
+            rename_new(files, out)
+        except FileExistsError as error:
+            raise UsageError(f"{printable(out)}: somebody else has just made it") from error
+        return
+    try:
+        move_tree(files, out)
+    except OSError as error:
+        raise FastconvError(
+            f"{printable(out)}: some files are there now and others could not be moved "
+            f"({error.strerror}): unpack again with --overwrite"
+        ) from error
 
 
 def check_folder(pack: str, out: str, overwrite: bool) -> bool:

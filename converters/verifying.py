@@ -3,10 +3,11 @@
 What stands between the samples follows from the sample table, so it is made again and compared
 (`fastconv.converters.structure`); the table itself is compared by the pack's id, a hash over it.
 
-Less is covered of what a library writes: HDF5's own structures may differ from one version of it to
-the next, so a difference in them gives a warning only, and with `layout=vlen` they are not
-compared. In packs that are not fastconv's, or have lost their table, there are no checksums: only
-places are looked at, and pixels when that is asked for.
+HDF5's own structures may differ from one version of its library to the next. What the library reads
+in them must be what the table says (`fastconv.converters.library`); other differences give a
+warning only, and with `layout=vlen` are not looked for. In packs that are not fastconv's, or have
+lost their table, there are no checksums: only places are looked at, and pixels when that is asked
+for.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from fastconv.converters.against import Compared, missing_from_pack
+from fastconv.converters.against import Compared, not_in_pack
 from fastconv.converters.check import MAX_PIXELS
 from fastconv.converters.engines.choice import Engine, engine_for
 from fastconv.converters.engines.local import Task
 from fastconv.converters.findings import BadPlace, VerifyFailedError, VerifyReport, bytes_differ
+from fastconv.converters.library import library_problems
 from fastconv.converters.packing import check_arguments, index_block, source_folder
 from fastconv.converters.plan import Cut, cut_parts, pack_id
 from fastconv.converters.report import Progress, ProgressCallback
@@ -217,6 +219,9 @@ class Verification:
             self.check_index(index)
         if self.sound and isinstance(reader, MappedReader):
             self.writer = writer
+            if not has_frames(writer):
+                for words in library_problems(reader):
+                    self.place(os.path.basename(reader.path), words)
 
     def check_index(self, path: str) -> None:
         """Compares the header of a table that lies beside its data; the id covers its columns."""
@@ -331,7 +336,9 @@ class Verification:
         return structure if size >= structure.size else None
 
     def check_library(self, file: str, structure: ShardStructure, size: int) -> None:
-        """Compares what a library has written of its own accord, and warns of differences."""
+        """Warns of differences in what a library has written that no program has to notice."""
+        if self.bad:
+            return
         found = 0
         with DataFile(file) as actual, DataFile(structure.scratch) as expected:
             for start, stop in other_bytes(self.reader.table, min(size, structure.size)):
@@ -400,15 +407,16 @@ class Verification:
                 f"not compared with {printable(source)}: the sample table is damaged"
             )
             return
-        self.bad += missing_from_pack(reader, source)
+        others = not_in_pack(reader, source)
         compared = Compared(reader.table, reader.meta, self.checksum, source)
         cuts: list[Cut] = []
         found: dict[int, list[BadFile]] = {}
         for answer in self.engine.run(compared.tasks(cuts)):
             found[answer.number] = compared.bad(answer.content["bad"])
             self.went_on(cuts[answer.number])
-        for _, bad in sorted(found.items()):
-            self.bad += bad
+        differing = [file for _, bad in sorted(found.items()) for file in bad]
+        told = {file.path for file in differing}
+        self.bad += [file for file in others if file.path not in told] + differing
 
     def went_on(self, cut: Cut) -> None:
         """Reports progress: another part is done."""

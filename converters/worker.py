@@ -9,8 +9,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import signal
-import sys
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
@@ -34,7 +32,16 @@ def verify_part(
     return run(task, arrays)
 
 
-TASKS: dict[str, Task] = {"pack": pack_part, "verify": verify_part}
+def hold(
+    task: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Takes a lock that tells the next run that this process is still there: it ends with it."""
+    fd = os.open(os.fsencode(task["lock"]), os.O_RDWR | os.O_CLOEXEC)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    return {}, {}
+
+
+TASKS: dict[str, Task] = {"hold": hold, "pack": pack_part, "verify": verify_part}
 
 
 def send(stream: BinaryIO, content: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
@@ -81,24 +88,15 @@ def answer(
 
 
 def main() -> None:
-    """Serves until the input ends."""
+    """Serves until the input ends, or nobody is left to read the answers.
+
+    What an interrupt means is the parent's to decide: it starts workers with these signals blocked.
+    """
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     tasks, answers = os.fdopen(0, "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get between the answers
-    held: list[int] = []
-    while (message := receive(tasks)) is not None:
-        content, arrays = message
-        if (
-            content["run"] == "hold"
-        ):  # a lock that tells the next run that this process is still there
-            held.append(os.open(os.fsencode(content["lock"]), os.O_RDWR | os.O_CLOEXEC))
-            fcntl.flock(held[-1], fcntl.LOCK_SH)
-            send(answers, {}, {})
-            continue
-        send(answers, *answer(content, arrays))
-
-
-if __name__ == "__main__":
-    main()
-    sys.exit(0)
+    try:
+        while (message := receive(tasks)) is not None:
+            send(answers, *answer(*message))
+    except BrokenPipeError:
+        os._exit(1)  # not as Python ends, which would try to write the answer once more

@@ -13,13 +13,14 @@ messages between the packing process and its workers.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["block_size", "dump_arrays", "dump_header", "load_arrays"]
+__all__ = ["block_size", "dump_arrays", "dump_header", "load_arrays", "load_object"]
 
 Array = npt.NDArray[Any]
 
@@ -84,16 +85,39 @@ def load_arrays(block: memoryview | bytes) -> tuple[dict[str, Array], dict[str, 
     start = 8 + int.from_bytes(view[:8], "little")
     if start > view.nbytes:
         raise ValueError(f"cut short: has {view.nbytes} bytes, its header alone needs {start}")
+    header = load_object(bytes(view[8:start]))
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise ValueError("not a safetensors block: its metadata are no texts")
+    return {name: _array(view[start:], entry) for name, entry in header.items()}, metadata
+
+
+def _array(data: memoryview, entry: Any) -> Array:
+    """Returns one array of a block, as the header describes it."""
     try:
-        header = json.loads(bytes(view[8:start]))
-        metadata = header.pop("__metadata__", {})
-        arrays = {}
-        for name, entry in header.items():
-            first, last = entry["data_offsets"]
-            if start + last > view.nbytes or not 0 <= first <= last:
-                raise ValueError(f"cut short: has {view.nbytes} bytes, needs {start + last}")
-            flat = np.frombuffer(view[start + first : start + last], _TYPES[entry["dtype"]])
-            arrays[name] = flat.reshape(entry["shape"])
-    except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
-        raise ValueError(f"not a safetensors block: {error}") from error
-    return arrays, metadata
+        dtype, (first, last), shape = _TYPES[entry["dtype"]], entry["data_offsets"], entry["shape"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not a safetensors block: no array is {entry!r:.99}") from error
+    whole = isinstance(shape, list) and all(
+        type(number) is int and 0 <= number < 1 << 63 for number in (first, last, *shape)
+    )
+    if not whole or dtype.itemsize * math.prod(shape) != last - first:
+        raise ValueError(f"not a safetensors block: no array is {entry!r:.99}")
+    if last > data.nbytes:
+        raise ValueError(f"cut short: has {data.nbytes} bytes of arrays, needs {last}")
+    return np.frombuffer(data[first:last], dtype).reshape(shape)
+
+
+def load_object(text: str | bytes) -> dict[str, Any]:
+    """Returns a JSON object.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("not a JSON object: nested too deep") from error
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")
+    return found

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 from fastconv.loaders.errors import printable
+from fastconv.loaders.filenames import sort_key
 
 __all__ = [
     "ClassOrder",
@@ -26,12 +27,13 @@ _DIGITS = re.compile(r"([0-9]+)")
 
 def sort_classes(names: Iterable[str], order: ClassOrder) -> tuple[str, ...]:
     """Returns class names in order: by code point, or with runs of digits compared as numbers."""
-    return tuple(sorted(names, key=_natural_key if order == "natural" else None))
+    return tuple(sorted(names, key=_natural_key if order == "natural" else sort_key))
 
 
 def _natural_key(name: str) -> tuple[list[tuple[int, str]], str]:
     # Texts and numbers alternate, so each is compared with its like: a number by its length, then
     # by its digits. Names that differ in leading zeros alone are told apart by themselves.
+    name = sort_key(name)
     parts = _DIGITS.split(name)
     parts[1::2] = [digits.lstrip("0") for digits in parts[1::2]]
     return [(len(part) if at % 2 else 0, part) for at, part in enumerate(parts)], name

@@ -34,7 +34,7 @@ from fastconv.loaders.errors import (
     printable,
 )
 from fastconv.loaders.meta import PackMeta
-from fastconv.loaders.open import find_format
+from fastconv.loaders.open import find_format, require_path
 from fastconv.loaders.reader import READERS, Reader
 from fastconv.loaders.sample import IMAGE
 from fastconv.loaders.table import SampleTable
@@ -156,11 +156,17 @@ class PackDataset(Dataset[Any]):
         """Returns the pack, opened in this process."""
         if self._reader is not None:
             return self._reader
-        reader = _open(self.format, self.path, self.fields or ())
+        changed = PackChangedError(
+            f"{printable(self.path)}: was replaced since this dataset was made: make it again"
+        )
+        try:
+            reader = _open(self.format, self.path, self.fields or ())
+        except PackNotFoundError:
+            raise
+        except UsageError as error:  # it is empty, of another format, or lacks a field
+            raise changed from error
         if _fingerprint(reader.meta) != self._fingerprint or len(reader) != self._length:
-            raise PackChangedError(
-                f"{printable(self.path)}: was replaced since this dataset was made: make it again"
-            )
+            raise changed
         return self._adopt(reader)
 
     def _row(self, index: SupportsIndex) -> int:
@@ -468,7 +474,9 @@ class PackDataset(Dataset[Any]):
     @property
     def table(self) -> SampleTable:
         """Where every sample lies, and what is known of it."""
-        return self._opened().table
+        reader = self._opened()
+        reader.check(())
+        return reader.table
 
     @cached_property
     def classes(self) -> list[str]:
@@ -493,8 +501,7 @@ class PackDataset(Dataset[Any]):
 
         The path is relative to what was packed; of a raw folder it is that of the file.
         """
-        reader = self._opened()
-        return _Samples(reader.table, reader.root)
+        return _Samples(self._opened())
 
     @property
     def imgs(self) -> Sequence[tuple[str, int]]:
@@ -546,16 +553,12 @@ def _tensor(pixels: npt.NDArray[Any]) -> torch.Tensor:
 
 
 class _Samples(Sequence[tuple[str, int]]):
-    """The (path, label) of every sample of a table.
+    """The (path, label) of every sample of a pack."""
 
-    Args:
-        table: The table.
-        root: What to join the paths to.
-    """
-
-    def __init__(self, table: SampleTable, root: str) -> None:
-        self._table = table
-        self._root = root
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._table = reader.table
+        self._root = reader.root
 
     def __len__(self) -> int:
         return len(self._table)
@@ -568,11 +571,13 @@ class _Samples(Sequence[tuple[str, int]]):
         if isinstance(index, slice):
             return [self[row] for row in range(*index.indices(len(self)))]
         row = range(len(self))[index]
+        self._reader.check(())
         return os.path.join(self._root, self._table.path(row)), self._table.label.item(row)
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         for start in range(0, len(self), _BLOCK):
             stop = min(start + _BLOCK, len(self))
+            self._reader.check(())
             labels = self._table.label[start:stop].tolist()
             for path, label in zip(self._table.paths(start, stop), labels, strict=True):
                 yield os.path.join(self._root, path), label
@@ -608,20 +613,19 @@ def _fingerprint(meta: PackMeta) -> str:
 def _open(format: str, path: str, fields: Sequence[str]) -> Reader:
     """Returns the opened pack; where it is of another format, the error says which."""
     expected = READERS.load(format)
-    if not os.path.lexists(path):
-        raise PackNotFoundError(f"{printable(path)}: no such file or folder")
+    require_path(path)
     try:
         reader = expected.open_with(path, fields)
         if len(reader):
             return reader
         raise UsageError(f"{printable(path)}: holds no samples")
     except FastconvError as error:
-        if expected.recognises(path):
-            raise
         try:
-            found = find_format(path)
+            found = expected if expected.recognises(path) else find_format(path)
         except PackError:
             raise error from None
+        if found is expected:
+            raise
         raise UsageError(
             f"{printable(path)}: its format is {found.name}, not {expected.name}: "
             f"use open_dataset or {found.dataset}"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 from typing import Final
 
+from fastconv.loaders.files import first_bytes
 from fastconv.loaders.kinds import EXTENSIONS, kind_code
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "is_hidden",
     "kind_code_of_name",
     "looks_like_image",
+    "sort_key",
 ]
 
 CLUTTER: Final = frozenset(
@@ -51,6 +54,8 @@ OTHER_EXTENSIONS: Final = frozenset(
 )  # fmt: skip
 """Extensions that say what else a file is: it is not opened to see if it looks like an image."""
 
+_UTF8 = sys.getfilesystemencoding() == "utf-8"
+
 _KIND_CODES = {extension: kind_code(kind) for extension, kind in EXTENSIONS.items()}
 
 _IMAGE_START = re.compile(
@@ -64,6 +69,15 @@ _IMAGE_START = re.compile(
     rb"|P[1-6][ \t\r\n]+[0-9#]",  # PBM, PGM, PPM
     re.DOTALL,
 )
+
+
+def sort_key(name: str) -> str:
+    """Returns what names and paths are sorted by: their bytes as UTF-8, the same in any locale.
+
+    Where file names are UTF-8 anyway, as nearly everywhere, that is the name as torchvision sorts
+    it.
+    """
+    return name if _UTF8 else os.fsencode(name).decode("utf-8", "surrogateescape")
 
 
 def is_hidden(name: str) -> bool:
@@ -90,14 +104,9 @@ def kind_code_of_name(name: str) -> int:
 def looks_like_image(path: str) -> bool:
     """Returns whether a regular file begins like the usual image formats; opens nothing else."""
     try:
+        # Asked first, because opening a device may do something.
         if not stat.S_ISREG(os.stat(path).st_mode):
             return False
-        # O_NONBLOCK: it may have become a pipe meanwhile. O_BINARY: Windows alone has it.
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        handle = os.open(path, flags)
-        try:
-            return _IMAGE_START.match(os.read(handle, 32)) is not None
-        finally:
-            os.close(handle)
+        return _IMAGE_START.match(first_bytes(path, 32)) is not None
     except OSError:
         return False

@@ -11,8 +11,8 @@ import os
 
 from fastconv.loaders.arrays import load_arrays
 from fastconv.loaders.errors import CorruptPackError, printable
+from fastconv.loaders.files import MappedFile, map_file
 from fastconv.loaders.meta import PackMeta
-from fastconv.loaders.reader import map_file
 from fastconv.loaders.table import SampleTable
 
 __all__ = ["META_KEY", "index_path", "load_index"]
@@ -27,21 +27,23 @@ def index_path(pack: str) -> str:
     return f"{pack}.index.safetensors"
 
 
-def load_index(pack: str) -> tuple[PackMeta, SampleTable] | None:
-    """Returns what lies beside a pack, mapped; None where nothing does.
+def load_index(pack: str) -> tuple[PackMeta, SampleTable, MappedFile] | None:
+    """Returns what lies beside a pack, and the mapped file that it lies in; None where nothing
+    does.
 
     Raises:
         CorruptPackError: It is damaged, cut short, or of a newer fastconv.
+        PackError: The system does not let us read it, or it is no regular file.
     """
     path = index_path(pack)
-    if not os.path.isfile(path):
+    if not os.path.lexists(path):
         return None
-    block = map_file(path)
+    file = map_file(path)
     try:
-        arrays, metadata = load_arrays(memoryview(block) if block is not None else b"")
+        arrays, metadata = load_arrays(file.view)
         if META_KEY not in metadata:
             return None
         meta = PackMeta.from_json(metadata[META_KEY])
-        return meta, SampleTable.from_arrays(meta.fields, arrays)
+        return meta, SampleTable.from_arrays(meta.fields, arrays), file
     except ValueError as error:
         raise CorruptPackError(f"{printable(path)}: {error}") from error

@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import os
 
-from fastconv.loaders.errors import NotAPackError, PackNotFoundError, printable
+from fastconv.loaders.errors import NotAPackError, PackError, PackNotFoundError, printable
+from fastconv.loaders.files import unreadable
 from fastconv.loaders.reader import READERS, Reader
 
-__all__ = ["find_format", "open_pack"]
+__all__ = ["find_format", "open_pack", "require_path"]
+
+
+def require_path(path: str) -> None:
+    """Checks that something lies at a path.
+
+    Raises:
+        PackNotFoundError: There is nothing, or a link to nothing.
+        PackError: The system does not let us look.
+    """
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise PackNotFoundError(f"{printable(path)}: no such file or folder") from error
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def find_format(path: str | os.PathLike[str]) -> type[Reader]:
@@ -16,13 +32,19 @@ def find_format(path: str | os.PathLike[str]) -> type[Reader]:
     Raises:
         PackNotFoundError: There is nothing at the path.
         NotAPackError: No installed format recognises it.
+        PackError: The system does not let us look at it, or it is a pipe, socket or device.
     """
     name = os.fsdecode(path)
-    if not os.path.lexists(name):
-        raise PackNotFoundError(f"{printable(name)}: no such file or folder")
+    require_path(name)
+    problem = None
     for reader in READERS.installed():
-        if reader.recognises(name):
-            return reader
+        try:
+            if reader.recognises(name):
+                return reader
+        except PackError as error:
+            problem = problem or error
+    if problem is not None:
+        raise problem
     raise NotAPackError(
         f"{printable(name)}: not a pack that fastconv can read (formats: "
         f"{', '.join(READERS.names())})"
@@ -43,6 +65,5 @@ def open_pack(path: str | os.PathLike[str], format: str | None = None) -> Reader
     name = os.fsdecode(path)
     if format is None:
         return find_format(name).open(name)
-    if not os.path.lexists(name):
-        raise PackNotFoundError(f"{printable(name)}: no such file or folder")
+    require_path(name)
     return READERS.load(format).open(name)

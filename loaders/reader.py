@@ -10,16 +10,17 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-import sys
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from time import monotonic
 from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from fastconv.loaders.errors import CorruptPackError, PackChangedError, PackError, printable
+from fastconv.loaders.files import MappedFile, unreadable
 from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.registry import Registry
 from fastconv.loaders.sample import BadFile
@@ -32,6 +33,9 @@ Rows = npt.NDArray[np.int64]
 SHARD_SHIFT = 44
 """No shard is larger than 16 TiB."""
 
+LOOK_EVERY = 20e-6
+"""Seconds after which `read` looks again whether its file was cut short, whichever file it is."""
+
 _GAP = 128 * 1024
 """Places this near are read as one: what a disk reads in one request anyway (the kernel's
 read-ahead)."""
@@ -41,8 +45,7 @@ class Reader(ABC):
     """One opened pack.
 
     Thread-safe and deterministic; not picklable: a Dataset pickles the path and opens anew. Nothing
-    has
-    to be closed: files are unmapped when the last view on them is gone.
+    has to be closed: files are unmapped when the last view on them is gone.
 
     Attributes:
         name: The format's name, that of its module.
@@ -78,8 +81,11 @@ class Reader(ABC):
     @classmethod
     @abstractmethod
     def recognises(cls, path: str) -> bool:
-        """Returns whether the path looks like this format: a quick look at names and first
-        bytes."""
+        """Returns whether the path looks like this format: a quick look at names and first bytes.
+
+        Raises:
+            PackError: The system does not let us look.
+        """
 
     @classmethod
     @abstractmethod
@@ -115,7 +121,7 @@ class Reader(ABC):
         """Tells the system that these rows are wanted next, so that it reads them all at once."""
 
     def check(self, rows: Sequence[int]) -> None:  # noqa: B027 - nothing to check by default
-        """Checks that the files of these rows are still as long as the table says.
+        """Checks that the files of these rows, and the table's, are still as long as they were.
 
         Raises:
             CorruptPackError: One was cut short since it was opened.
@@ -137,10 +143,7 @@ class Reader(ABC):
 
 
 def _most_maps() -> int:
-    """Returns how many shards may be mapped at once: each map holds a file descriptor before Python
-    3.13."""
-    if sys.version_info >= (3, 13):
-        return 1 << 16
+    """Returns how many shards may be mapped at once: each map holds a file descriptor."""
     try:
         import resource
     except ImportError:  # Windows
@@ -148,51 +151,61 @@ def _most_maps() -> int:
     return max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
 
-def map_file(path: str) -> mmap.mmap | None:
-    """Returns a read-only map of a whole file, None where it has no bytes.
-
-    Raises:
-        PackError: The system does not let us read it.
-    """
-    try:
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
-        try:
-            if not os.fstat(fd).st_size:
-                return None
-            if sys.version_info >= (3, 13):
-                return mmap.mmap(fd, 0, access=mmap.ACCESS_READ, trackfd=False)
-            return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
-        finally:
-            os.close(fd)
-    except OSError as error:
-        raise PackError(f"{printable(path)}: cannot be read: {error.strerror or error}") from error
-
-
 class MappedReader(Reader):
     """Reads any pack whose table says where the bytes lie, through maps of its files.
+
+    A file that is cut short while it is open is told before it is touched: always by `check`, and
+    by `read` unless one read follows the other so fast that asking each time would slow it down by
+    half. Views that were given out, and columns of the table that a caller reads by itself, cannot
+    be guarded: touching what is gone kills the process.
 
     Args:
         path: Where the pack lies.
         meta: What it says of itself; `meta.shards` are its data files.
         table: Where everything lies in them.
         files: The data files' paths, one for each shard.
+        table_file: The mapped file that the table lies in, one of the data files or another; None
+            where the table is held in memory.
+
+    Raises:
+        CorruptPackError: Its parts do not fit each other, or a file is missing or cut short.
+        PackError: The system does not let us look at a file.
     """
 
-    def __init__(self, path: str, meta: PackMeta, table: SampleTable, files: Sequence[str]) -> None:
+    def __init__(
+        self,
+        path: str,
+        meta: PackMeta,
+        table: SampleTable,
+        files: Sequence[str],
+        table_file: MappedFile | None = None,
+    ) -> None:
         super().__init__(path, meta, table)
         self.files = tuple(files)
         self._first_rows: list[int] = table.shard_row.tolist()[:-1]
-        if len(self._first_rows) != len(self.files) or np.any(np.diff(table.shard_row) < 0):
+        fits = (meta.format, meta.samples, meta.fields) == (self.name, len(table), table.fields)
+        if not fits or not len(self.files) == len(meta.shards) == len(self._first_rows):
             raise CorruptPackError(
-                f"{printable(path)}: damaged: its table does not fit its {len(self.files)} files"
+                f"{printable(path)}: damaged: its sample table does not fit what it says of itself"
             )
-        self._maps: dict[int, tuple[mmap.mmap | None, memoryview]] = {}
+        self._table_file = table_file
+        self._maps: dict[int, MappedFile] = {}
         self._most_maps = _most_maps()
-        self._inodes: dict[int, tuple[int, int]] = {}
-        for shard, (file, expected) in enumerate(zip(self.files, meta.shards, strict=True)):
-            self._check_size(shard, file, expected.size)
+        self._due = 0.0
+        if table_file is not None and self.files == (table_file.path,):
+            self._maps[0] = table_file
+            self._found = [(table_file.inode, table_file.view.nbytes)]
+        else:
+            self._found = [self._look(file) for file in self.files]
+        for file, shard, (_, size) in zip(self.files, meta.shards, self._found, strict=True):
+            if size < shard.size:
+                raise CorruptPackError(
+                    f"{printable(file)}: truncated: has {size} bytes, needs {shard.size}: "
+                    "copy the pack again"
+                )
 
-    def _check_size(self, shard: int, file: str, expected: int) -> None:
+    def _look(self, file: str) -> tuple[tuple[int, int], int]:
+        """Returns which file lies there, and its size in bytes."""
         try:
             status = os.stat(file)
         except FileNotFoundError as error:
@@ -200,68 +213,73 @@ class MappedReader(Reader):
                 f"{printable(file)}: is missing from the pack {printable(self.path)}"
             ) from error
         except OSError as error:
-            raise PackError(
-                f"{printable(file)}: cannot be read: {error.strerror or error}"
-            ) from error
-        if not stat.S_ISREG(status.st_mode) or status.st_size < expected:
-            raise CorruptPackError(
-                f"{printable(file)}: truncated: has {status.st_size} bytes, needs {expected}: "
-                "copy the pack again"
-            )
-        known = self._inodes.setdefault(shard, (status.st_dev, status.st_ino))
-        if known != (status.st_dev, status.st_ino) and shard not in self._maps:
-            raise PackChangedError(
-                f"{printable(file)}: was replaced since it was opened: open the pack again"
-            )
+            raise unreadable(file, error) from error
+        if not stat.S_ISREG(status.st_mode):
+            raise PackError(f"{printable(file)}: cannot be read: not a regular file")
+        return (status.st_dev, status.st_ino), status.st_size
 
     def check(self, rows: Sequence[int]) -> None:
+        if self._table_file is not None:
+            self._table_file.check()
         if len(self.files) == 1 or len(rows) == 1:
             shards = [bisect_right(self._first_rows, rows[0]) - 1] if len(rows) else []
         else:
             shards = np.unique(np.searchsorted(self._first_rows, rows, side="right") - 1).tolist()
         for shard in shards:
-            mapped = self._maps[shard][0] if shard in self._maps else None
-            if mapped is None:
-                continue
-            if sys.version_info < (3, 13):
-                size = mapped.size()
-            else:  # such a map has no descriptor to ask
-                status = os.stat(self.files[shard])
-                if self._inodes[shard] != (status.st_dev, status.st_ino):
-                    continue  # replaced: what is mapped is the old file, which nobody cuts short
-                size = status.st_size
-            if size < self.meta.shards[shard].size:
-                raise CorruptPackError(
-                    f"{printable(self.files[shard])}: truncated since it was opened: has "
-                    f"{size} bytes, "
-                    f"needs {self.meta.shards[shard].size}"
-                )
+            mapped = self._maps.get(shard)
+            if mapped is not None and mapped is not self._table_file:
+                mapped.check()
 
-    def _view(self, shard: int) -> memoryview:
+    def _mapped(self, shard: int) -> MappedFile:
         found = self._maps.get(shard)
-        if found is None:
-            file = self.files[shard]
-            self._check_size(shard, file, self.meta.shards[shard].size)
-            mapped = map_file(file)
-            found = mapped, memoryview(mapped) if mapped is not None else memoryview(b"")
-            while len(self._maps) >= self._most_maps:  # views given out keep their map alive
-                self._maps.pop(next(iter(self._maps)), None)
-            self._check_view(shard, found[1])
-            self._maps[shard] = found
-        return found[1]
+        if found is not None:
+            return found
+        path = self.files[shard]
+        try:
+            mapped = MappedFile(path)
+        except FileNotFoundError as error:
+            raise PackChangedError(
+                f"{printable(path)}: went away since it was opened: open the pack again"
+            ) from error
+        except OSError as error:
+            raise unreadable(path, error) from error
+        inode, size = self._found[shard]
+        if mapped.inode != inode:
+            raise PackChangedError(
+                f"{printable(path)}: was replaced since it was opened: open the pack again"
+            )
+        if mapped.view.nbytes < size:
+            raise CorruptPackError(
+                f"{printable(path)}: truncated since it was opened: has {mapped.view.nbytes} "
+                f"bytes, needs {size}"
+            )
+        if self._table_file is not None:
+            self._table_file.check()
+        self._check_view(shard, mapped.view)
+        for old in [*self._maps][: len(self._maps) - self._most_maps + 1]:
+            self._maps.pop(old, None)  # views given out keep their map alive
+        self._maps[shard] = mapped
+        return mapped
 
     def _check_view(self, shard: int, view: memoryview) -> None:
         """Checks that a shard just mapped is the one that the table means; raises
         PackChangedError."""
 
     def read(self, row: int, slot: int = 0) -> memoryview | None:
+        shard = bisect_right(self._first_rows, row) - 1
+        mapped = self._maps.get(shard) or self._mapped(shard)
+        now = monotonic()
+        if now > self._due or now > mapped.due:
+            self._due = now + LOOK_EVERY
+            mapped.check()
+            if self._table_file is not None and self._table_file is not mapped:
+                self._table_file.check()
         table = self.table
         size = table.size[slot].item(row)
         if size < 0:
             return None
         start = table.base[slot] + table.offset[slot].item(row)
-        shard = bisect_right(self._first_rows, row) - 1
-        view = self._view(shard)[start : start + size]
+        view = mapped.view[start : start + size]
         if view.nbytes != size:
             raise CorruptPackError(
                 f"{self.where(row)}: its place {start} is outside the file: run fastconv verify"
@@ -269,13 +287,9 @@ class MappedReader(Reader):
         return view
 
     def hint(self, rows: Rows, slots: Sequence[int] = (0,)) -> None:
-        if not hasattr(mmap.mmap, "madvise"):
-            return
-        for shard, start, size in self._ranges(rows, slots):
-            self._view(shard)
-            mapped = self._maps[shard][0]
-            if mapped is not None and start < len(mapped):
-                mapped.madvise(mmap.MADV_WILLNEED, start, min(size, len(mapped) - start))
+        if hasattr(mmap.mmap, "madvise"):
+            for shard, start, size in self._ranges(rows, slots):
+                self._mapped(shard).want(start, size)
 
     def _ranges(self, rows: Rows, slots: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         """Yields (shard, start, size) of what holds these rows: sorted, on whole pages, neighbours
@@ -283,12 +297,16 @@ class MappedReader(Reader):
         if not rows.shape[0]:
             return
         table = self.table
-        # Places in all shards as numbers of one line, on which shards lie far apart.
+        # Places in all shards as numbers of one line, on which shards lie far apart. Those of a
+        # damaged table are put where a shard may end: `read` tells of them.
         line = (np.searchsorted(self._first_rows, rows, side="right") - 1) << SHARD_SHIFT
+        most = (1 << SHARD_SHIFT) - 1
+        places = [table.offset[slot][rows] + np.uint64(table.base[slot]) for slot in slots]
         starts = np.concatenate(
-            [table.offset[slot][rows].astype(np.int64) + table.base[slot] + line for slot in slots]
+            [np.minimum(place, np.uint64(most)).astype(np.int64) + line for place in places]
         )
-        stops = starts + np.maximum(np.concatenate([table.size[slot][rows] for slot in slots]), 0)
+        sizes = np.concatenate([table.size[slot][rows] for slot in slots])
+        stops = starts + np.clip(sizes, 0, most)
         order = np.argsort(starts)
         starts, stops = starts[order] & -mmap.PAGESIZE, np.maximum.accumulate(stops[order])
         first = np.flatnonzero(np.concatenate([[True], starts[1:] > stops[:-1] + _GAP]))

@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastconv.loaders.kinds import KINDS
+
 __all__ = ["COLUMNS", "FIELD_COLUMNS", "SampleTable", "path_entry"]
 
 Ints = npt.NDArray[np.int64]
@@ -139,10 +141,13 @@ class SampleTable:
             for name, dtype in FIELD_COLUMNS.items()
             if name != "checksum" or f"checksum/{fields[0]}" in arrays
         }
-        if count and int(got["path_offset"][-1]) != got["path"].shape[0]:
+        if int(got["path_offset"][-1]) != got["path"].shape[0]:
             raise ValueError("the paths of the sample table are cut short")
-        if not got["shard_row"].shape[0] or int(got["shard_row"][-1]) != count:
+        rows = got["shard_row"].tolist()
+        if rows[:1] != [0] or rows[-1] != count or rows != sorted(rows):
             raise ValueError("the shards of the sample table do not hold its rows")
+        if got["kind"].max(initial=0) >= len(KINDS):
+            raise ValueError("the sample table names an image format that does not exist")
         got["path_bytes"] = got.pop("path")
         return cls(fields=tuple(fields), base=tuple(base), **got, **by_field)  # type: ignore[arg-type]
 
@@ -160,7 +165,7 @@ class SampleTable:
             folder, slash, file_name = path.rpartition("/")
             stem = os.path.splitext(file_name)[0]
             for slot, name in enumerate(self.fields[1:], 1):
-                own = given[slot - 1] if given else ""
+                own = given[slot - 1] if slot <= len(given) else ""
                 there = self.size[slot][row] >= 0
                 names.append(folder + slash + (own or f"{stem}.{name}") if there else "")
         return names

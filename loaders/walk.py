@@ -34,6 +34,7 @@ from fastconv.loaders.filenames import (
     is_hidden,
     kind_code_of_name,
     looks_like_image,
+    sort_key,
 )
 from fastconv.loaders.listing import Ignored, Listing, WalkOptions
 from fastconv.loaders.meta import LabelKind
@@ -137,17 +138,18 @@ class _Walker:
         A folder's path is always after that of the folder it lies in, so the smallest of those that
         are known is also before every one that is not known yet.
         """
-        heap = list(folders)
+        heap = [(sort_key(folder), folder) for folder in folders]
         heapq.heapify(heap)
         while heap:
-            folder = heapq.heappop(heap)
+            _, folder = heapq.heappop(heap)
             try:
                 files, inner = self.read_folder(folder)
             except OSError as error:
                 self.add_bad(folder, "unreadable", f"the folder cannot be read: {error.strerror}")
                 continue
             for name in inner:
-                heapq.heappush(heap, f"{folder}/{name}")
+                path = f"{folder}/{name}"
+                heapq.heappush(heap, (sort_key(path), path))
             self.add_files(folder, files)
 
     def read_folder(self, folder: str) -> tuple[list[str], list[str]]:
@@ -172,7 +174,7 @@ class _Walker:
                     self.sort_link(folder, name, files, folders)
                 else:
                     files.append(name)
-        files.sort()
+        files.sort(key=sort_key)
         return files, folders
 
     def sort_link(self, folder: str, name: str, files: list[str], folders: list[str]) -> None:

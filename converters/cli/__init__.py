@@ -19,7 +19,7 @@ from fastconv.converters.cli.output import Out, ReaderGoneError, forget_stdout, 
 
 __all__ = ["COMMANDS", "app", "main"]
 
-PACKING, READING = "Make a pack, and go back", "Look"
+PACKING, READING, MEASURING = "Make a pack, and go back", "Look", "Measure"
 COMMANDS = {
     "pack": PACKING,
     "unpack": PACKING,
@@ -28,6 +28,9 @@ COMMANDS = {
     "ls": READING,
     "scan": READING,
     "formats": READING,
+    "doctor": READING,
+    "bench": MEASURING,
+    "tune": MEASURING,
 }
 """The commands in the order of `--help`, each with its panel; each is its module's `command`."""
 
@@ -87,11 +90,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             out.finish(with_answer=False)
         except ReaderGoneError:
             raise
-        except SystemExit as error:  # completion ends like this
-            out.code = error.code if isinstance(error.code, int) else 1
+        except SystemExit as error:
+            if isinstance(error.__context__, BrokenPipeError):  # who reads the help went away
+                raise ReaderGoneError from error
+            out.code = error.code if isinstance(error.code, int) else 1  # completion ends like this
         except (Exception, KeyboardInterrupt) as error:
             out.fail(error)
-            out.finish()
     except ReaderGoneError:
         forget_stdout()
     return out.code

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastconv.converters.cli.options import JsonOption
+from fastconv.converters.cli.options import JsonOption, QuietOption
 from fastconv.converters.cli.output import aligned, reporting
 
 __all__ = ["command"]
 
 
-def command(json: JsonOption = False) -> None:
+def command(quiet: QuietOption = False, json: JsonOption = False) -> None:
     """List the formats that fastconv reads and writes.
 
     $ fastconv formats
     """
-    with reporting("formats", json=json) as out:
+    with reporting("formats", json=json, quiet=quiet) as out:
         rows = formats()
         out.answer["formats"] = rows
         table = [("name", "format", "endings", "reads", "writes", "installed")]

@@ -22,13 +22,14 @@ MOST_CLASSES = 8
 def command(
     pack: options.PackArgument,
     format: options.ReadFormatOption = None,
+    quiet: options.QuietOption = False,
     json: options.JsonOption = False,
 ) -> None:
     """Show what is in a pack: format, id, samples, classes, fields, bytes, image sizes, settings.
 
     $ fastconv info out.lmdb
     """
-    with reporting("info", json=json) as out:
+    with reporting("info", json=json, quiet=quiet) as out:
         from fastconv.converters.summary import summarize_pack
         from fastconv.loaders.open import open_pack
 

@@ -23,6 +23,7 @@ def command(
         ),
     ] = False,
     format: options.ReadFormatOption = None,
+    quiet: options.QuietOption = False,
     json: Annotated[
         bool,
         typer.Option(
@@ -38,7 +39,7 @@ def command(
 
     $ fastconv ls out.lmdb --json | jq -r 'select(.width < 100).path'
     """
-    with reporting("ls", json=json, lines=True) as out:
+    with reporting("ls", json=json, quiet=quiet, lines=True) as out:
         from fastconv.converters.rows import json_lines, row_blocks, table_lines
         from fastconv.loaders.open import open_pack
 

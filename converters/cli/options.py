@@ -15,15 +15,18 @@ from fastconv.loaders.registry import Registry
 
 __all__ = [
     "AnyExtensionOption",
+    "BatchSizeOption",
     "CheckOption",
     "ClassOrderOption",
     "ClassesOption",
+    "DeviceOption",
     "JsonOption",
     "LabelsFileOption",
     "MaxPixelsOption",
     "NoLabelsOption",
     "OverwriteOption",
     "PackArgument",
+    "PictureSizeOption",
     "QuietOption",
     "ReadFormat",
     "ReadFormatOption",
@@ -31,6 +34,7 @@ __all__ = [
     "ShardSizeOption",
     "SidecarOption",
     "SourceArgument",
+    "StepOption",
     "StrictOption",
     "WorkersOption",
     "WriteFormat",
@@ -78,7 +82,7 @@ QuietOption = Annotated[
     typer.Option(
         "--quiet",
         "-q",
-        help="Say nothing but warnings and errors.",
+        help="Leave out progress, notes and summaries.",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -91,6 +95,27 @@ WorkersOption = Annotated[
         help="Number of processes.",
         rich_help_panel=RUNNING,
         show_default="one a core",
+    ),
+]
+BatchSizeOption = Annotated[
+    int,
+    typer.Option("--batch-size", metavar="N", min=1, help="Samples of a batch."),
+]
+DeviceOption = Annotated[
+    str,
+    typer.Option("--device", metavar="DEVICE", help="Where batches go: auto, cpu, cuda or cuda:1."),
+]
+PictureSizeOption = Annotated[
+    int,
+    typer.Option("--size", metavar="PIXELS", min=1, help="Rows and columns of a decoded picture."),
+]
+StepOption = Annotated[
+    str,
+    typer.Option(
+        "--step",
+        metavar="none|TIME|conv",
+        help="The training step: none; a time, as 20ms, in which no core is busy; or conv, a small "
+        "convolutional network on the device.",
     ),
 ]
 OverwriteOption = Annotated[

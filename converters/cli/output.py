@@ -6,7 +6,7 @@
         out.warn("...")               # on stderr
 
 An exception inside becomes one line on stderr, the object's `error`, and the exit code: 0 done,
-1 failed, 2 wrong usage, 3 done but something was bad, 130 interrupted.
+1 failed, 2 wrong usage, 3 done but something was bad, 128 + N ended by signal N (130: Ctrl-C).
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from json import dumps
+from signal import SIGINT
 from typing import IO, Any, Protocol
 
 import typer
 
+from fastconv.converters.cli.interrupts import interruptible, signal_of
 from fastconv.loaders.errors import FastconvError, UsageError, printable
 from fastconv.loaders.sample import BadFile
 
@@ -170,7 +172,11 @@ class Out:
             raise lost(error) from error
 
     def fail(self, error: BaseException) -> None:
-        """Says that the command failed, in one line."""
+        """Says that the command failed, in one line, and ends what goes to stdout.
+
+        Raises:
+            ReaderGoneError: Nobody reads it any more.
+        """
         if os.environ.get(DEBUG):
             say_lines(traceback.format_exception(error))
         report: Report | None = getattr(error, "report", None)
@@ -179,6 +185,10 @@ class Out:
         kind, message, self.code = described(error)
         say(f"error: {message}")
         self.answer |= {"status": "failed", "error": {"type": kind, "message": one_line(message)}}
+        try:
+            self.finish()
+        except FastconvError as unwritten:
+            say(f"error: {unwritten}")
 
     def finish(self, with_answer: bool = True) -> None:
         """Prints the object with --json, and sees to it that all of stdout was written."""
@@ -206,17 +216,17 @@ def reporting(
         typer.Exit: With the exit code, unless it is 0.
     """
     out = Out(command, json=json, quiet=quiet)
-    try:
+    with interruptible():
         try:
-            yield out
-            out.finish(with_answer=not lines)
-        except (ReaderGoneError, typer.Exit):
-            raise
-        except (Exception, KeyboardInterrupt) as error:
-            out.fail(error)
-            out.finish()
-    except ReaderGoneError:
-        forget_stdout()
+            try:
+                yield out
+                out.finish(with_answer=not lines)
+            except (ReaderGoneError, typer.Exit):
+                raise
+            except (Exception, KeyboardInterrupt) as error:
+                out.fail(error)
+        except ReaderGoneError:
+            forget_stdout()
     if out.code:
         raise typer.Exit(out.code)
 
@@ -231,7 +241,9 @@ def described(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, FastconvError):
         return kind, message, 2 if isinstance(error, UsageError) else 1
     if isinstance(error, KeyboardInterrupt):
-        return kind, "interrupted", 130
+        number = signal_of(error)
+        words = "interrupted" if number == SIGINT else f"ended by {number.name}"
+        return kind, words, 128 + number
     if isinstance(error, MemoryError):
         return kind, "out of memory: use fewer --workers, or a machine with more", 1
     if isinstance(error, OSError) and error.strerror:

@@ -52,7 +52,7 @@ def class_names(path: str) -> Sequence[str]:
     from fastconv.converters.sources.labels import read_class_names
     from fastconv.loaders.open import open_pack
 
-    if not os.path.exists(path):
+    if not os.path.isfile(path) and not os.path.isdir(path):  # a pipe would be waited for
         raise UsageError(f"{printable(path)}: no such pack or file of class names")
     try:
         names = open_pack(path).meta.classes

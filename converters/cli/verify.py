@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fastconv.converters.cli import options
-from fastconv.converters.cli.output import Out, reporting
+from fastconv.converters.cli.output import Out, reporting, say
 from fastconv.converters.cli.progress import showing
 from fastconv.converters.cli.sizes import size_text
 from fastconv.loaders.errors import printable
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from fastconv.converters.verifying import VerifyReport
 
 __all__ = ["command"]
+
+MOST_BAD, MOST_ALIKE = 10, 3
+"""Bad files that are all named, and those of each reason where there are more."""
 
 
 def command(
@@ -74,8 +79,22 @@ def command(
                 workers=workers,
                 progress=progress,
             )
-        out.report(report)
+        tell(report, out)
         summarize(report, out)
+
+
+def tell(report: VerifyReport, out: Out) -> None:
+    """Says what was found: of much only the first of each kind, and how many more there are."""
+    seen: Counter[str] = Counter()
+    named = []
+    for file in report.bad:
+        seen[file.reason] += 1
+        if len(report.bad) <= MOST_BAD or seen[file.reason] <= MOST_ALIKE:
+            named.append(file)
+    out.report(replace(report, bad=named))
+    out.answer |= report.to_json()
+    for reason, more in (seen - Counter(file.reason for file in named)).items():
+        say(f"bad: ... and {more:,} more: {reason}, all with --json")
 
 
 def summarize(report: VerifyReport, out: Out) -> None:

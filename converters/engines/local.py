@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from fastconv.converters.system import ENDING
 from fastconv.converters.worker import receive, send
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import FastconvError
@@ -68,7 +69,7 @@ class WorkerDied(Exception):
 class Worker:
     """One process."""
 
-    def __init__(self, lock: str | None) -> None:
+    def __init__(self) -> None:
         command = [sys.executable, "-S", "-E", "-c", START, json.dumps(sys.path)]
         # numpy's linear algebra is not used here; starting its threads takes longer than all the
         # rest.
@@ -76,8 +77,6 @@ class Worker:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
-        if lock is not None:
-            self.ask({"run": "hold", "lock": lock}, {})
 
     def ask(
         self, content: Mapping[str, Any], arrays: Mapping[str, Array]
@@ -192,7 +191,7 @@ class LocalEngine:
             yield answer
 
     def _start(self) -> Worker:
-        worker = Worker(None)
+        worker = Worker()
         with self._guard:
             self._processes.add(worker)
             if self._closing.is_set():
@@ -200,6 +199,8 @@ class LocalEngine:
         return worker
 
     def _serve(self) -> None:
+        # Workers inherit this. A Ctrl-C goes to them too, and must not meet a Python that starts.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         worker: Worker | None = None
         held: str | None = None
         try:
@@ -208,7 +209,7 @@ class LocalEngine:
                 for left in range(TRIES - 1, -1, -1):
                     try:
                         if self.lock != held:
-                            worker.ask({"run": "hold", "lock": self.lock}, {})
+                            raise_error(worker.ask({"run": "hold", "lock": self.lock}, {})[0])
                             held = self.lock
                         self._answers.put(
                             Answer(task.number, *worker.ask(task.content, task.arrays))

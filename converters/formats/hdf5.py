@@ -8,8 +8,12 @@
 | /fields/NAME/data, /fields/NAME/offsets | as above | a sidecar |
 | /table/... | | the other columns of the sample table (`fastconv.loaders.table`) |
 
-Attributes of the root, all strings: `fastconv` (JSON, what the pack says of itself), `id`,
-`classes` (JSON list of names) and `settings` (JSON object).
+| /fastconv | string | what the pack says of itself, JSON |
+| /classes | string | names of the classes, JSON list |
+
+Attributes of the root: `id` and `settings` (JSON object). All strings are of fixed length: those of
+variable length lie in a heap, where damage makes HDF5's library hang. An attribute ends at 64 kB,
+so what may be longer is a dataset.
 
 The file is made by HDF5's own library with all space allocated and nothing filled, so the library
 tells where each array lies; then it is closed, and the arrays are written by all processes at once.
@@ -64,8 +68,8 @@ class HDF5Options:
             )
 
 
-def allocate(file: h5py.File, name: str, count: int, dtype: np.dtype[Any]) -> int:
-    """Makes a contiguous array whose bytes exist but are not written.
+def allocate(file: h5py.File, name: str, count: int | None, dtype: np.dtype[Any]) -> int:
+    """Makes a contiguous array whose bytes exist but are not written; without a count, one value.
 
     Returns:
         Where they start in the file; 0 where there are none.
@@ -79,7 +83,7 @@ def allocate(file: h5py.File, name: str, count: int, dtype: np.dtype[Any]) -> in
     plan.set_obj_track_times(False)
     links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)
-    space = h5py.h5s.create_simple((count,))
+    space = h5py.h5s.create_simple(() if count is None else (count,))
     kind = h5py.h5t.py_create(dtype, logical=True)
     dataset = h5py.h5d.create(file.id, name.encode(), kind, space, plan, lcpl=links)
     return int(dataset.get_offset() or 0)
@@ -121,10 +125,12 @@ class HDF5Writer(Writer):
         offset, base = [], []
         places: dict[str, int] = {}
         with h5py.File(path, "w", libver="earliest", locking=False) as file:
-            file.attrs["fastconv"] = meta.to_json()
-            file.attrs.create("id", np.bytes_(NO_ID))
-            file.attrs["classes"] = json.dumps(meta.classes)
-            file.attrs["settings"] = json.dumps(dict(meta.settings))
+            file.attrs["id"] = np.bytes_(NO_ID)
+            file.attrs["settings"] = np.bytes_(json.dumps(dict(meta.settings)))
+            texts = {"fastconv": meta.to_json(), "classes": json.dumps(meta.class_texts())}
+            for name, text in texts.items():
+                allocate(file, name, None, np.dtype(f"S{len(text)}"))
+                file[name][()] = np.bytes_(text)
             for slot, (name, size) in enumerate(zip(table.fields, table.size, strict=True)):
                 bounds = np.concatenate([[0], np.cumsum(np.maximum(size, 0))]).astype(np.uint64)
                 where = f"fields/{name}/data" if slot else "data"
@@ -163,6 +169,7 @@ class HDF5Writer(Writer):
             os.close(fd)
         with h5py.File(path, "r+", locking=False) as file:
             file.attrs.modify("id", np.bytes_(meta.id))
+            file["fastconv"][()] = np.bytes_(meta.with_shards(()).to_json())
         if self.options.layout == "vlen":
             shape_as_vlen(path, layout)
 
@@ -180,7 +187,7 @@ def shape_as_vlen(path: str, layout: Layout) -> None:
     ):
         for name, value in old.attrs.items():
             file.attrs[name] = value
-        for name in ("fields", "labels", "table"):
+        for name in ("fastconv", "classes", "fields", "labels", "table"):
             if name in old:
                 old.copy(name, file)
         count = bounds.shape[0] - 1

@@ -15,13 +15,14 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn
+from typing import IO, Any, Final, NoReturn
 
 import numpy as np
 
 from fastconv.loaders.classes import empty_classes_warning, numbers_notice, some_of, sort_classes
 from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.filenames import extension_of, is_clutter, is_hidden
+from fastconv.loaders.files import open_file
 from fastconv.loaders.listing import Bytes, Ignored, Ints, Listing, Places, WalkOptions
 from fastconv.loaders.meta import LabelKind
 from fastconv.loaders.sample import BadFile
@@ -32,7 +33,7 @@ EXTRA_FIELD: Final = "json"
 """The field that holds the other columns of a file of labels."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _INT64 = range(-(2**63), 2**63)
 
 Record = tuple[int, dict[str, Any]]
@@ -69,7 +70,7 @@ def read_class_names(path: str) -> tuple[str, ...]:
         UsageError: The file cannot be read, has no name, or one of them twice.
     """
     try:
-        with open(path, encoding="utf-8-sig", errors="surrogateescape") as lines:
+        with _opened(path) as lines:
             names = [line.rstrip("\n") for line in lines]
     except OSError as error:
         raise UsageError(f"{printable(path)}: {error.strerror}") from error
@@ -83,6 +84,10 @@ def read_class_names(path: str) -> tuple[str, ...]:
     if not first:
         raise UsageError(f"{printable(path)}: names no class; write one a line")
     return tuple(first)
+
+
+def _opened(path: str, newline: str | None = None) -> IO[str]:
+    return open(open_file(path), encoding="utf-8-sig", errors="surrogateescape", newline=newline)
 
 
 def apply_labels(listing: Listing, file: str, options: WalkOptions) -> Listing:
@@ -177,7 +182,7 @@ def _read_rows(file: str) -> _Rows:
 
 
 def _csv_records(rows: _Rows, delimiter: str) -> Iterator[Record]:
-    with open(rows.file, encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
+    with _opened(rows.file, newline="") as text:
         reader = csv.reader(text, delimiter=delimiter, strict=True)
         line = 1
         try:
@@ -201,7 +206,7 @@ def _csv_records(rows: _Rows, delimiter: str) -> Iterator[Record]:
 
 
 def _json_records(rows: _Rows, _: str) -> Iterator[Record]:
-    with open(rows.file, encoding="utf-8-sig", errors="surrogateescape") as text:
+    with _opened(rows.file) as text:
         for line, content in enumerate(text, 1):
             if not content.strip():
                 continue
@@ -230,6 +235,10 @@ def _add_row(rows: _Rows, line: int, record: dict[str, Any]) -> None:
         rows.refuse(line, "label must be an integer or the name of a class")
     if label == "":
         rows.refuse(line, f"{printable(name)!r} has no label")
+    if isinstance(label, str):
+        _check_text(rows, line, "label", label)
+    elif label not in _INT64:
+        rows.refuse(line, "label must fit into 64 bits: name a class, or number them anew")
     position = rows.position.setdefault(name, len(rows.line))
     if position != len(rows.line):
         rows.refuse(line, f"{printable(name)!r} is listed already on line {rows.line[position]}")
@@ -237,10 +246,22 @@ def _add_row(rows: _Rows, line: int, record: dict[str, Any]) -> None:
     rows.label.append(label)
     rows.has_extra |= bool(record)
     # Lone surrogates (a CSV that is not UTF-8) become \udcXX, which is JSON's own escape for them.
-    rows.extra.append(_to_json(record).encode("utf-8", "backslashreplace") if record else b"{}")
+    try:
+        extra = _to_json(record).encode("utf-8", "backslashreplace")
+    except (ValueError, RecursionError) as error:  # 1e999, or folded deeper than can be written
+        rows.refuse(line, f"a value cannot be kept as JSON: {error}")
+    rows.extra.append(extra)
+
+
+def _check_text(rows: _Rows, line: int, column: str, text: str) -> None:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        rows.refuse(line, f"{column} {printable(text)!r} has half of a surrogate pair")
 
 
 def _checked_name(rows: _Rows, line: int, given: str) -> str:
+    _check_text(rows, line, "file_name", given)
     parts = [part for part in given.split("/") if part not in ("", ".")]
     if os.path.isabs(given) or ".." in parts or not parts or "\0" in given:
         rows.refuse(line, f"{printable(given)!r} is no name of a file below the folder of images")
@@ -277,7 +298,7 @@ def _numbers_of(texts: Sequence[int | str]) -> list[int | str]:
 
 def _integers(labels: Sequence[int | str]) -> Ints | None:
     """Returns the labels as integers, None unless all of them are."""
-    values = [label for label in labels if isinstance(label, int) and label in _INT64]
+    values = [label for label in labels if isinstance(label, int)]
     return np.array(values, np.int64) if len(values) == len(labels) else None
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from fastconv.loaders.errors import NotAPackError, PackError, SampleError, UsageError, printable
 from fastconv.loaders.filenames import is_clutter, is_hidden, kind_code_of_name
+from fastconv.loaders.files import read_file, unreadable
 from fastconv.loaders.listing import Listing, WalkOptions
 from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.reader import Reader
@@ -69,8 +70,10 @@ class FolderReader(Reader):
                     if entry.name == "data.mdb" or entry.name.endswith(".tar"):
                         return False
                     found = found or kind_code_of_name(entry.name) > 0 or os.path.isdir(entry.path)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError as error:
+            raise unreadable(path, error) from error
         return found
 
     @classmethod
@@ -106,8 +109,7 @@ class FolderReader(Reader):
         path = table.names(row)[slot] if slot else table.path(row)
         file = os.path.join(self.root, path)
         try:
-            with open(file, "rb", buffering=0) as stream:
-                return memoryview(stream.read())
+            return memoryview(read_file(file))
         except OSError as error:
             why, reason = _explain(file, error)
             beside = f": {printable(path)}" if slot else ""
@@ -120,8 +122,8 @@ def _explain(file: str, error: OSError) -> tuple[str, Reason]:
         return "the link's target is gone", "dangling_symlink"
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         return "went away since the folder was listed", "vanished"
-    if isinstance(error, IsADirectoryError):
-        return "is a folder now", "not_a_regular_file"
+    if not os.path.isfile(file):
+        return "is a folder, pipe, socket or device now", "not_a_regular_file"
     return f"cannot be read: {error.strerror or error}", "unreadable"
 
 

@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fastconv.loaders.errors import CorruptPackError, NotAPackError, PackError, printable
+from fastconv.loaders.errors import (
+    CorruptPackError,
+    NotAPackError,
+    PackChangedError,
+    PackError,
+    printable,
+)
+from fastconv.loaders.files import first_bytes, map_file
 from fastconv.loaders.meta import PackMeta, Shard
-from fastconv.loaders.reader import MappedReader, map_file
+from fastconv.loaders.reader import MappedReader
 from fastconv.loaders.table import COLUMNS, FIELD_COLUMNS, SampleTable
 
 if TYPE_CHECKING:
@@ -40,57 +47,92 @@ class HDF5Reader(MappedReader):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        if not os.path.isfile(path):
-            return False
-        try:
-            with open(path, "rb") as file:
-                return file.read(8) == SIGNATURE
-        except OSError:
-            return False
+        return first_bytes(path, 8) == SIGNATURE
 
     @classmethod
     def open(cls, path: str) -> Self:
-        import h5py
-
         block = map_file(path)
-        if block is None:
-            raise CorruptPackError(f"{printable(path)}: has no bytes")
         try:
-            with h5py.File(path, "r", locking=False) as file:
-                if "fastconv" not in file.attrs:
+            with opened(path) as file:
+                if "fastconv" not in file:
                     raise NotAPackError(
                         f"{printable(path)}: an HDF5 file, but not one that fastconv made: "
-                        f"it lacks the attribute 'fastconv'"
+                        f"it lacks the dataset 'fastconv'"
                     )
-                meta = PackMeta.from_json(file.attrs["fastconv"]).with_id(file.attrs["id"].decode())
-                arrays, base = {}, []
-                for name, (dataset, dtype) in stored(meta).items():
-                    arrays[name] = mapped(file[dataset], dtype, memoryview(block))
-                for slot, field in enumerate(meta.fields):
-                    if slot == 0 and is_vlen(meta):
-                        arrays["offset/image"] = checked_places(
-                            arrays["offset/image"],
-                            memoryview(block),
-                            int(file["images"].id.get_offset() or 0),
-                        )
-                        base.append(0)
-                        continue
-                    arrays[f"offset/{field}"] = arrays[f"offset/{field}"][:-1]
-                    data = file[f"fields/{field}/data" if slot else "data"]
-                    base.append(int(data.id.get_offset() or 0))
-        except (OSError, RuntimeError) as error:
-            if isinstance(error, PackError):
-                raise
-            raise CorruptPackError(f"{printable(path)}: {library_words(error)}") from error
-        except (KeyError, ValueError, AttributeError) as error:
-            raise CorruptPackError(f"{printable(path)}: not a whole pack: {error}") from error
-        arrays["shard_row"] = np.array([0, meta.samples], np.int64)
-        try:
+                meta = PackMeta.from_json(text_of(file["fastconv"], block.view))
+                arrays, base = read_columns(file, meta, block.view)
+            status = os.stat(path)
+            if (status.st_dev, status.st_ino) != block.inode:  # the library had opened another one
+                raise PackChangedError(
+                    f"{printable(path)}: was replaced while it was opened: open it again"
+                )
+            arrays["shard_row"] = np.array([0, meta.samples], np.int64)
             table = SampleTable.from_arrays(meta.fields, arrays, base)
-        except ValueError as error:
-            raise CorruptPackError(f"{printable(path)}: {error}") from error
-        shard = Shard(os.path.basename(path), len(block))
-        return cls(path, meta.with_shards((shard,)), table, [path])
+        except PackError:
+            raise
+        except (OSError, RuntimeError) as error:
+            raise CorruptPackError(f"{printable(path)}: {library_words(error)}") from error
+        except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
+            words = " ".join(str(error).split())
+            raise CorruptPackError(f"{printable(path)}: not a whole pack: {words}") from error
+        shard = Shard(os.path.basename(path), block.view.nbytes)
+        return cls(path, meta.with_shards((shard,)), table, [path], block)
+
+
+def opened(path: str) -> h5py.File:
+    """Returns the opened file, not locked: file systems of clusters may not be able to."""
+    import h5py
+
+    try:
+        return h5py.File(path, "r", locking=False)
+    except OSError as error:
+        if "locking flag" not in str(error):
+            raise
+        # It is open in this process already, as h5py opens files by default.
+        return h5py.File(path, "r")
+
+
+def text_of(dataset: h5py.Dataset, block: memoryview) -> bytes:
+    """Returns the text in a dataset of one string of fixed length.
+
+    Those of variable length lie in the library's heap, where damage makes it hang.
+
+    Raises:
+        ValueError: It is another dataset.
+    """
+    if dataset.dtype.kind != "S" or dataset.shape != () or dataset.nbytes > block.nbytes:
+        raise ValueError(f"the dataset {dataset.name} is no string of fixed length")
+    return bytes(dataset[()])
+
+
+def read_columns(
+    file: h5py.File, meta: PackMeta, block: memoryview
+) -> tuple[dict[str, np.ndarray[Any, Any]], list[int]]:
+    """Returns the columns of the table, mapped, and where each field's data starts.
+
+    Args:
+        file: The pack.
+        meta: What it says of itself.
+        block: The whole file.
+
+    Raises:
+        KeyError: A dataset is missing.
+        ValueError: One is of another type, or damaged.
+    """
+    arrays = {
+        name: mapped(file[dataset], dtype, block) for name, (dataset, dtype) in stored(meta).items()
+    }
+    base = []
+    for slot, field in enumerate(meta.fields):
+        if slot == 0 and is_vlen(meta):
+            elements = int(file["images"].id.get_offset() or 0)
+            arrays["offset/image"] = checked_places(arrays["offset/image"], block, elements)
+            base.append(0)
+        else:
+            arrays[f"offset/{field}"] = arrays[f"offset/{field}"][:-1]
+            data = file[f"fields/{field}/data" if slot else "data"]
+            base.append(int(data.id.get_offset() or 0))
+    return arrays, base
 
 
 def stored(meta: PackMeta) -> dict[str, tuple[str, np.dtype[Any]]]:

@@ -7,17 +7,19 @@ then.
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
+from fastconv.loaders.arrays import load_object
 from fastconv.loaders.errors import CorruptPackError, NotAPackError, printable
+from fastconv.loaders.files import first_bytes, map_file
 from fastconv.loaders.meta import PackMeta, Shard
-from fastconv.loaders.reader import MappedReader, map_file
+from fastconv.loaders.reader import MappedReader
 from fastconv.loaders.table import COLUMNS, FIELD_COLUMNS, SampleTable, path_entry
 
 __all__ = ["LMDBReader"]
@@ -30,6 +32,8 @@ NONE = 2**64 - 1
 KNOWN = ("label", "kind", "path", "path_offset")
 """Columns of the sample table that are right for a key whatever was changed since."""
 MAGIC = 0xBEEFC0DE
+PAGE_SIZES = [1 << power for power in range(8, 17)]
+"""What a database can have; ours has 4096."""
 
 
 class LMDBReader(MappedReader):
@@ -42,17 +46,13 @@ class LMDBReader(MappedReader):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        try:
-            with open(data_file(path), "rb") as file:
-                return file.read(20)[16:] == MAGIC.to_bytes(4, "little")
-        except OSError:
-            return False
+        return first_bytes(data_file(path), 20)[16:] == MAGIC.to_bytes(4, "little")
 
     @classmethod
     def open(cls, path: str) -> Self:
         file = data_file(path)
-        block = map_file(file)
-        database = Database(file, memoryview(block) if block is not None else memoryview(b""))
+        mapped = map_file(file)
+        database = Database(file, mapped.view)
         try:
             found = database.get(b"__meta__")
             if found is None:
@@ -62,7 +62,7 @@ class LMDBReader(MappedReader):
                 )
             content = bytes(database.view[found.place : found.place + found.size])
             meta = PackMeta.from_json(content)
-            table = read_table(database, meta, json.loads(content).get("table", {}))
+            table = read_table(database, meta, load_object(content).get("table"))
             notices = []
             if table is None:
                 table = table_by_keys(database, meta)
@@ -75,7 +75,8 @@ class LMDBReader(MappedReader):
                 )
         except (ValueError, IndexError, struct.error) as error:
             raise CorruptPackError(f"{printable(file)}: damaged: {error}") from error
-        reader = cls(path, meta.with_shards((Shard("data.mdb", database.size),)), table, [file])
+        shards = (Shard("data.mdb", database.size),)
+        reader = cls(path, meta.with_shards(shards), table, [file], mapped)
         reader.notices += notices
         return reader
 
@@ -85,8 +86,16 @@ def data_file(path: str) -> str:
     return os.path.join(path, "data.mdb") if os.path.isdir(path) else path
 
 
-def read_table(database: Database, meta: PackMeta, places: dict[str, str]) -> SampleTable | None:
-    """Returns the sample table; None when something was moved since it was written."""
+def read_table(database: Database, meta: PackMeta, places: object) -> SampleTable | None:
+    """Returns the sample table; None when something was moved since it was written.
+
+    Args:
+        database: The database.
+        meta: What the pack says of itself.
+        places: Column -> where it was written, in hexadecimal digits.
+    """
+    if not isinstance(places, dict) or not all(isinstance(p, str) for p in places.values()):
+        raise ValueError("the places of its table are missing")
     if database.transaction != 1:
         return None
     arrays = {}
@@ -138,18 +147,20 @@ def table_by_keys(database: Database, meta: PackMeta) -> SampleTable:
         else:
             entries.append(path_entry(name, {}, fields))
     none = Entry(0, -1)
-    return SampleTable(
-        fields=fields,
-        label=np.array(labels, np.int64),
-        kind=np.array(kinds, np.uint8),
-        width=np.zeros(len(rows), np.uint32),
-        height=np.zeros(len(rows), np.uint32),
-        path_bytes=np.frombuffer(b"".join(entries), np.uint8),
-        path_offset=np.cumsum([0, *map(len, entries)], dtype=np.uint64),
-        shard_row=np.array([0, len(rows)], np.int64),
-        offset=tuple(np.array([row.get(f, none).place for row in rows], np.uint64) for f in fields),
-        size=tuple(np.array([row.get(f, none).size for row in rows], np.int64) for f in fields),
-    )
+    columns: dict[str, npt.NDArray[Any]] = {
+        "label": np.array(labels, np.int64),
+        "kind": np.array(kinds, np.uint8),
+        "width": np.zeros(len(rows), np.uint32),
+        "height": np.zeros(len(rows), np.uint32),
+        "path": np.frombuffer(b"".join(entries), np.uint8),
+        "path_offset": np.cumsum([0, *map(len, entries)], dtype=np.uint64),
+        "shard_row": np.array([0, len(rows)], np.int64),
+    }
+    for name in fields:
+        found_in = [row.get(name, none) for row in rows]
+        columns[f"offset/{name}"] = np.array([entry.place for entry in found_in], np.uint64)
+        columns[f"size/{name}"] = np.array([entry.size for entry in found_in], np.int64)
+    return SampleTable.from_arrays(fields, columns)
 
 
 class Entry(NamedTuple):
@@ -183,6 +194,8 @@ class Database:
             raise NotAPackError(f"{printable(file)}: an LMDB database of an unknown data format")
         self.view = view
         self.page_size = int.from_bytes(view[40:44], "little")
+        if self.page_size not in PAGE_SIZES:
+            raise CorruptPackError(f"{printable(file)}: damaged: pages of {self.page_size} bytes")
         metas = []
         for start in (0, self.page_size):
             if view.nbytes >= start + 152:
@@ -199,6 +212,8 @@ class Database:
     def page(self, number: int) -> tuple[int, tuple[int, ...]]:
         """Returns a tree page's flags and the places of its nodes in the file."""
         start = number * self.page_size
+        if start >= self.size:
+            raise ValueError(f"page {number} lies outside the file")
         flags, lower = struct.unpack_from("<HH", self.view, start + 10)
         if not flags & (BRANCH | LEAF) or not HEAD <= lower <= self.page_size:
             raise ValueError(f"page {number} is no page of a tree")
@@ -255,7 +270,7 @@ class Database:
         most = self.size // self.page_size
         while stack:
             most -= 1
-            if most < 0:
+            if most < 0 or len(stack) > self.size // self.page_size:
                 raise ValueError("the tree leads in circles")
             flags, nodes = self.page(stack.pop())
             if flags & BRANCH:

@@ -15,10 +15,12 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from fastconv.loaders.errors import CorruptPackError, PackChangedError, UsageError, printable
+from fastconv.loaders.filenames import sort_key
+from fastconv.loaders.files import MappedFile, first_bytes, map_file, unreadable
 from fastconv.loaders.index import index_path, load_index
 from fastconv.loaders.kinds import kind_code, kind_of_name
 from fastconv.loaders.meta import PackMeta, Shard
-from fastconv.loaders.reader import MappedReader, map_file
+from fastconv.loaders.reader import MappedReader
 from fastconv.loaders.sample import BadFile
 from fastconv.loaders.table import SampleTable, path_entry
 
@@ -28,6 +30,8 @@ BLOCK = 512
 REGULAR = (b"0", b"\0", b"7")
 MOST_EXTENDED = 1 << 20
 """A name is no longer than this; a larger extended header is damage, not a name."""
+MOST_DIGITS = 64
+"""A label's file is no longer than this, spaces included."""
 
 
 class WebDatasetReader(MappedReader):
@@ -42,7 +46,7 @@ class WebDatasetReader(MappedReader):
     def recognises(cls, path: str) -> bool:
         if os.path.isdir(path):
             return bool(shard_names(path))
-        return os.path.isfile(path) and is_tar(path)
+        return is_tar(path)
 
     @classmethod
     def open(cls, path: str) -> Self:
@@ -50,7 +54,8 @@ class WebDatasetReader(MappedReader):
         try:
             found = load_index(path)
             if found is not None:
-                return cls(path, *found, shard_files(path, found[0]))
+                meta, table, file = found
+                return cls(path, meta, table, shard_files(path, meta), file)
         except (CorruptPackError, PackChangedError) as error:
             notices.append(f"the sample table is ignored, the headers are read instead: {error}")
         files = [path]
@@ -68,16 +73,23 @@ class WebDatasetReader(MappedReader):
         reader.notices += notices
         return reader
 
-    def __init__(self, path: str, meta: PackMeta, table: SampleTable, files: Sequence[str]) -> None:
-        super().__init__(path, meta, table, files)
-        for file, shard in zip(files, meta.shards, strict=True):
-            if os.path.getsize(file) != shard.size:
+    def __init__(
+        self,
+        path: str,
+        meta: PackMeta,
+        table: SampleTable,
+        files: Sequence[str],
+        table_file: MappedFile | None = None,
+    ) -> None:
+        super().__init__(path, meta, table, files, table_file)
+        for file, shard, (_, size) in zip(files, meta.shards, self._found, strict=True):
+            if size != shard.size:
                 raise PackChangedError(
-                    f"{printable(file)}: has {os.path.getsize(file)} bytes, "
+                    f"{printable(file)}: has {size} bytes, "
                     f"{printable(index_path(path))} says {shard.size}"
                 )
         if len(table):
-            self._view(0)
+            self._mapped(0)
 
     def _check_view(self, shard: int, view: memoryview) -> None:
         row = self._first_rows[shard]
@@ -107,8 +119,7 @@ class WebDatasetReader(MappedReader):
         shards = []
         builder = TableBuilder()
         for file in files:
-            block = map_file(file)
-            view = memoryview(block) if block is not None else memoryview(b"")
+            view = map_file(file).view
             label = os.path.basename(file)
             for member in members(view, label, bad):
                 builder.add(member, view, label, bad)
@@ -126,12 +137,17 @@ class WebDatasetReader(MappedReader):
 
 
 def shard_names(folder: str) -> list[str]:
-    """Returns the names of the tar files in a folder, in order."""
+    """Returns the names of the tar files in a folder, in order.
+
+    Raises:
+        PackError: The system does not let us read it.
+    """
     try:
         names = os.listdir(folder)
-    except OSError:
-        return []
-    return sorted(name for name in names if name.endswith(".tar") and not name.startswith("."))
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    shards = (name for name in names if name.endswith(".tar") and not name.startswith("."))
+    return sorted(shards, key=sort_key)
 
 
 def shard_files(path: str, meta: PackMeta) -> list[str]:
@@ -143,11 +159,7 @@ def shard_files(path: str, meta: PackMeta) -> list[str]:
 
 def is_tar(path: str) -> bool:
     """Returns whether a file begins with a tar header."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(BLOCK)
-    except OSError:
-        return False
+    head = first_bytes(path, BLOCK)
     return len(head) == BLOCK and (
         right_checksum(head) or (not any(head) and path.endswith(".tar"))
     )
@@ -195,7 +207,7 @@ def pax_path(data: bytes) -> str | None:
     """Returns the path that an extended header gives."""
     while data:
         length, _, _ = data.partition(b" ")
-        if not length.isdigit() or int(length) <= len(length) + 1:
+        if not length.isdigit() or len(length) > 9 or int(length) <= len(length) + 1:
             return None
         record = data[len(length) + 1 : int(length) - 1]
         if record.startswith(b"path="):
@@ -256,6 +268,15 @@ def members(view: memoryview, file: str, bad: list[BadFile]) -> Iterator[Member]
         )
 
 
+def label_of(data: memoryview) -> int:
+    """Returns the number in a label's file; -1 where it is none that a table can hold."""
+    try:
+        label = int(bytes(data[:MOST_DIGITS]))
+    except ValueError:
+        return -1
+    return label if data.nbytes <= MOST_DIGITS and -(1 << 63) <= label < 1 << 63 else -1
+
+
 def split_name(name: str) -> tuple[str, str]:
     """Returns key and extension: the name up to and after the first dot of its last component
     (webdataset, `tariterators.base_plus_ext`)."""
@@ -301,11 +322,7 @@ class TableBuilder:
             return
         self.parts[extension] = member
         if extension == "cls":
-            text = bytes(view[member.place : member.place + member.size]).strip()
-            try:
-                self.label = int(text)
-            except ValueError:
-                self.label = -1
+            self.label = label_of(view[member.place : member.place + member.size])
 
     def end_sample(self, file: str, bad: list[BadFile]) -> None:
         """Closes the sample that is being gathered."""

@@ -136,28 +136,50 @@ def test_what_fails_before_a_command_runs_is_one_line_too(
     assert done.err == "error: internal error: OSError: odd (set FASTCONV_DEBUG=1 to see where)\n"
 
 
-def test_an_interrupt_ends_in_one_line_and_leaves_nothing(tmp_path: Path, images: Path) -> None:
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(
+    ("name", "code", "line"),
+    [
+        ("SIGINT", 130, "interrupted"),
+        ("SIGTERM", 143, "ended by SIGTERM"),
+        ("SIGHUP", 129, "ended by SIGHUP"),
+    ],
+)
+def test_an_interrupt_ends_in_one_line_and_leaves_nothing(
+    tmp_path: Path, images: Path, name: str, code: int, line: str, again: bool
+) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    code = (
-        "import os, signal, sys, threading\n"
+    script = (
+        "import signal, sys\n"
         "from fastconv.converters import packing\n"
         "from fastconv.converters.cli import main\n"
         "run_parts = packing.Run.run_parts\n"
         "def interrupted(*arguments, **more):\n"
         "    found = run_parts(*arguments, **more)\n"
-        "    signal.raise_signal(signal.SIGINT)\n"
+        f"    signal.raise_signal(signal.{name})\n"
         "    return found\n"
         "packing.Run.run_parts = interrupted\n"
-        "sys.exit(main(sys.argv[1:]))\n"
     )
+    if again:  # while it cleans up, and while it ends
+        script += (
+            "discard = packing.Target.discard\n"
+            "def discard_interrupted(self):\n"
+            f"    signal.raise_signal(signal.{name})\n"
+            "    signal.raise_signal(signal.SIGINT)\n"
+            "    discard(self)\n"
+            "packing.Target.discard = discard_interrupted\n"
+            "import atexit\n"
+            "atexit.register(signal.raise_signal, signal.SIGINT)\n"
+        )
+    script += "sys.exit(main(sys.argv[1:]))\n"
     done = subprocess.run(
-        [sys.executable, "-c", code, "pack", str(images), str(out / "out.lmdb")],
+        [sys.executable, "-c", script, "pack", str(images), str(out / "out.lmdb")],
         capture_output=True,
         encoding="utf-8",
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", f"error: {line}\n")
     assert os.listdir(out) == []
 
 
@@ -175,27 +197,72 @@ def test_closed_streams_do_no_harm(
     assert (out / "data.mdb").read_bytes() == (tmp_path / "same.lmdb" / "data.mdb").read_bytes()
 
 
-@pytest.mark.parametrize("arguments", [["formats"], ["formats", "--json"]])
+def test_signals_that_were_ignored_stay_so(tmp_path: Path, images: Path) -> None:
+    script = (
+        "import signal, sys\n"
+        "from fastconv.converters import packing\n"
+        "from fastconv.converters.cli import main\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"  # as nohup does
+        "run_parts = packing.Run.run_parts\n"
+        "def hung_up(*arguments, **more):\n"
+        "    signal.raise_signal(signal.SIGHUP)\n"
+        "    return run_parts(*arguments, **more)\n"
+        "packing.Run.run_parts = hung_up\n"
+        "code = main(sys.argv[1:])\n"
+        "assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN\n"
+        "assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL\n"
+        "assert signal.getsignal(signal.SIGINT) == signal.default_int_handler\n"
+        "sys.exit(code)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "pack", str(images), str(tmp_path / "out.h5"), "-q"],
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+EVERYTHING_SAID = [
+    ["formats"], ["formats", "--json"], ["--version"], ["--help"], ["pack", "--help"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize("arguments", EVERYTHING_SAID)
 def test_a_reader_that_went_away_is_not_worth_a_word(
-    fastconv_process: Run, arguments: list[str]
+    fastconv_process: Run, arguments: list[str], buffered: str
 ) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        done = fastconv_process(*arguments, stdout=writing)
+        done = fastconv_process(*arguments, stdout=writing, env={"PYTHONUNBUFFERED": buffered})
     finally:
         os.close(writing)
     assert (done.code, done.err) == (0, "")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a full device")
-@pytest.mark.parametrize("arguments", [["formats"], ["formats", "--json"]])
+@pytest.mark.parametrize("arguments", EVERYTHING_SAID)
 def test_output_that_cannot_be_written_is_an_error(
     fastconv_process: Run, arguments: list[str]
 ) -> None:
     done = fastconv_process(*arguments, redirect=">/dev/full")
     assert done.code == 1
-    assert done.err == "error: stdout: cannot be written: No space left on device\n"
+    assert done.err.startswith("error: ")
+    assert done.err.endswith(": No space left on device\n")
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a full device")
+@pytest.mark.parametrize("arguments", [["pack", "--json"], ["info", "none", "--json"]])
+def test_an_error_that_cannot_be_written_as_an_object_is_still_told(
+    fastconv_process: Run, arguments: list[str]
+) -> None:
+    done = fastconv_process(*arguments, redirect=">/dev/full")
+    assert done.code == 2
+    _, unwritten = done.err.splitlines()
+    assert unwritten == "error: stdout: cannot be written: No space left on device"
 
 
 @pytest.mark.parametrize("command", [["--help"], ["scan"], ["scan", "--json"], ["pack"]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -243,3 +244,20 @@ def test_a_name_that_is_not_utf8(fastconv_process: Run, images: Path, tmp_path: 
     assert (done.code, done.err) == (0, "")
     assert done.answer["classes"] == [name, "dog"]
     assert done.answer["output"] == str(out)
+
+
+@pytest.mark.parametrize("limit", [6, 7, 8, 9, 10, 12, 14, 24])
+def test_few_open_files(fastconv_process: Run, images: Path, tmp_path: Path, limit: int) -> None:
+    done = fastconv_process(
+        "pack", images, tmp_path / "out.tar", "--workers", "2", "--quiet",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
+    )  # fmt: skip
+    made = ["out.tar", "out.tar.index.safetensors"] if done.code == 0 else []
+    assert contents(tmp_path) == ["images", *made]
+    if done.code:
+        assert done.code == 1
+        assert done.err.startswith("error: ")
+        assert "too many open files" in done.err.lower()
+        assert done.err.count("\n") == 1
+    else:
+        assert done.err == ""

@@ -92,3 +92,12 @@ def test_nothing_is_left_behind(fastconv_process: Run, images: Path, tmp_path: P
     assert done.code == 0
     assert sorted(os.listdir(images)) == before
     assert os.listdir(tmp_path / "here") == os.listdir(tmp_path / "temporary") == []
+
+
+def test_a_pipe_of_class_names_is_not_waited_for(
+    fastconv: Any, images: Path, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "classes.txt")
+    done = fastconv("scan", images, "--classes", tmp_path / "classes.txt")
+    assert done.code == 2
+    assert "no such pack or file of class names" in done.err

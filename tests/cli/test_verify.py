@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from fastconv.converters import pack
 from fastconv.loaders.open import open_pack
@@ -65,6 +66,26 @@ def test_damage(fastconv: Any, packed: Path) -> None:
     done = fastconv("verify", packed)
     assert "bad: cat/2.png: corrupt: " in done.err
     assert "2 bad" in done.out
+
+
+def test_much_that_is_bad_is_grouped(fastconv: Any, packed: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    (other / "cat").mkdir(parents=True)
+    for number in range(30, 50):
+        Image.new("RGB", (3, 3)).save(other / f"cat/{number}.png")
+    done = fastconv("verify", packed, "--against", other)
+    assert done.code == 3
+    lines = done.err.splitlines()
+    assert [line for line in lines if not line.startswith("bad: ")] == []
+    assert sum(": missing_part: " in line for line in lines) == 3
+    assert sum(": vanished: " in line for line in lines) == 3
+    assert lines[-2:] == [
+        "bad: ... and 17 more: missing_part, all with --json",
+        "bad: ... and 2 more: vanished, all with --json",
+    ]
+    assert "25 bad" in done.out
+    answer = fastconv("verify", packed, "--against", other, "--json").answer
+    assert (len(answer["bad"]), answer["status"]) == (25, "partial")
 
 
 def test_a_pack_without_checksums(fastconv: Any, packed: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -309,6 +311,13 @@ def test_malformed_csv(tmp_path: Path, text: str, problem: str) -> None:
         ('{"file_name": "a", "label": 1.0}', "line 1: label must be"),
         ('{"file_name": "a", "label": ""}', "line 1: 'a' has no label"),
         ('{"file_name": "a", "label": 1, "x": NaN}', "line 1: no JSON .*NaN"),
+        ('{"file_name": "a", "label": 1, "x": 1e999}', "line 1: a value cannot be kept"),
+        ('{"file_name": "a", "label": 9223372036854775808}', "line 1: label must fit into 64 bits"),
+        ('{"file_name": "a", "label": -1' + "0" * 400 + "}", "line 1: label must fit"),
+        ('{"file_name": "a", "label": 1, "x": ' + "1" * 5000 + "}", "line 1: no JSON"),
+        ('{"file_name": "a\\ud800", "label": 1}', "line 1: file_name .* half of a surrogate pair"),
+        ('{"file_name": "a", "label": "\\ud800"}', "line 1: label .* half of a surrogate pair"),
+        ('{"file_name": "a", "label": "\\udc41"}', "line 1: label .* half of a surrogate pair"),
         ('{"file_name": "a\\u0000", "label": 1}', "line 1: 'a\\\\\\\\x00' is no name"),
         ('{"file_name": "a", "label": 1}\n{"file_name": "a", "label": 1}', "line 2: 'a' is listed"),
     ],
@@ -324,6 +333,23 @@ def test_files_that_are_no_labels(tmp_path: Path) -> None:
     listing = walk_folder(str(tmp_path), WalkOptions(labels=False))
     with pytest.raises(UsageError, match=r"none\.csv: No such file"):
         apply_labels(listing, str(tmp_path / "none.csv"), WalkOptions())
+
+
+def test_values_folded_too_deep_to_be_written(tmp_path: Path) -> None:
+    limit = sys.getrecursionlimit()
+    for depth in range(limit - 150, limit + 150, 7):  # somewhere there they can just be read
+        text = json.dumps({"file_name": "a.jpg", "label": 1})[:-1] + ', "x": '
+        with contextlib.suppress(UsageError):
+            labelled(make(tmp_path, ["a.jpg"]), f"{text}{'[' * depth}{']' * depth}}}", "x.jsonl")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "labels.csv")
+    listing = walk_folder(str(tmp_path), WalkOptions(labels=False))
+    with pytest.raises(UsageError, match=r"labels\.csv: not a regular file"):
+        apply_labels(listing, str(tmp_path / "labels.csv"), WalkOptions())
+    with pytest.raises(UsageError, match=r"labels\.csv: not a regular file"):
+        read_class_names(str(tmp_path / "labels.csv"))
 
 
 LABELS = st.one_of(

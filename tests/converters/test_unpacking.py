@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import signal
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -425,3 +426,87 @@ def target(fd: str) -> str:
         return os.readlink(f"/proc/self/fd/{fd}")
     except OSError:
         return ""
+
+
+def deep_tree(root: Path, depth: int) -> None:
+    """Makes a tree whose paths are longer than the system takes in one piece."""
+    root.mkdir()
+    here = os.open(root, os.O_RDONLY)
+    for number in range(depth):
+        os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=here))
+        os.symlink("/", "link", dir_fd=here)
+        os.mkdir("empty", dir_fd=here)
+        os.mkdir(f"folder{number:06d}", dir_fd=here)
+        inner = os.open(f"folder{number:06d}", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+
+
+def test_a_tree_of_any_depth_is_removed(tmp_path: Path) -> None:
+    deep_tree(tmp_path / "deep", 1200)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "deep/to kept").symlink_to(tmp_path / "kept")
+    below.remove_tree(str(tmp_path / "deep"))
+    assert os.listdir(tmp_path) == ["kept"]
+    with pytest.raises(FileNotFoundError):
+        below.remove_tree(str(tmp_path / "deep"))
+
+
+def test_a_folder_that_is_moved_away_while_it_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "removed/inner/innermost").mkdir(parents=True)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/precious").write_text("mine")
+    remove_files = below.remove_files
+
+    def moved(folder: int) -> str | None:
+        if (tmp_path / "removed/inner").exists() and os.path.samestat(
+            os.fstat(folder), os.stat(tmp_path / "removed/inner/innermost")
+        ):
+            (tmp_path / "removed/inner").rename(tmp_path / "mine/inner")
+        return remove_files(folder)
+
+    monkeypatch.setattr(below, "remove_files", moved)
+    with pytest.raises(OSError, match="moved while"):
+        below.remove_tree(str(tmp_path / "removed"))
+    assert (tmp_path / "mine/precious").read_text() == "mine"
+
+
+def test_files_that_cannot_be_moved_are_not_called_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack(write(tmp_path / "tree", {b"a/1.png": png(1), b"b/2.png": png(2)}), tmp_path / "p.lmdb")
+    (tmp_path / "out").mkdir()
+    rename, moved = os.rename, list[str]()
+
+    def refuse(source: str, target: str, **folders: int) -> None:
+        if moved:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), target)
+        moved.append(source)
+        rename(source, target, **folders)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(FastconvError, match="some files are there now") as caught:
+        unpack(tmp_path / "p.lmdb", tmp_path / "out")
+    assert "nothing was made" not in str(caught.value)
+    assert os.listdir(tmp_path / "out") == moved
+
+
+def test_an_interrupt_waits_until_all_files_are_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = write(tmp_path / "tree", {b"a/1.png": png(1), b"b/2.png": png(2)})
+    pack(tree, tmp_path / "p.lmdb")
+    (tmp_path / "out").mkdir()
+    rename = os.rename
+
+    def interrupted(source: str, target: str, **folders: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+        rename(source, target, **folders)
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        unpack(tmp_path / "p.lmdb", tmp_path / "out")
+    assert content(tmp_path / "out") == content(tree)

@@ -355,17 +355,82 @@ def test_the_last_offset_of_an_hdf5(tree: Path, tmp_path: Path) -> None:
     assert report.status == "partial" or report.warnings
 
 
-def test_bytes_that_the_library_of_hdf5_writes_give_a_warning(tree: Path, tmp_path: Path) -> None:
-    path = tmp_path / "pack.h5"
-    pack(tree, path)
-    change(path, path.read_bytes().index(b'["ant", "bee"]') + 3)
-    report = verify(path)
-    assert report.status == "done"
-    assert len(report.warnings) == 1
-    assert "HDF5 library" in report.warnings[0]
+@pytest.mark.parametrize("name", ["pack.h5", "vlen.h5"])
+def test_what_other_programs_would_read_otherwise_in_an_hdf5(
+    tree: Path, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    pack(tree, path, sidecars=("txt",), **PACKS[name])
+    whole = path.read_bytes()
+    with h5py.File(path) as file:
+        lengths = {n: file[n].shape[0] for n in ("fields/txt/data", "labels") if n in file}
+    places = {
+        "classes": whole.index(b'["ant", "bee"]') + 3,
+        "a name of another object": whole.index(b"offsets\0"),
+        "a length": whole.index(struct.pack("<QQ", *[lengths["fields/txt/data"]] * 2)),
+        "the end": 40,
+    }
+    for what, place in places.items():
+        change(path, place)
+        try:
+            report = verify(path)
+            assert {reason for _, reason in found(report)} == {"bad_record"}, what
+            assert not report.warnings, what
+        except PackError:
+            assert what in ("a name of another object", "the end")
+        path.write_bytes(whole)
     with open(path, "ab") as file:
         file.write(b"more")
-    assert len(verify(path).warnings) == 1
+    report = verify(path)
+    assert found(report) == [(name, "bad_record")]
+    assert "by its own superblock" in report.bad[0].message
+
+
+def test_a_field_of_any_name_in_an_hdf5(tmp_path: Path) -> None:
+    tree = write(tmp_path / "tree", {"a/1.png": png(1), "a/1.data": b"x", "a/1.images": b"yz"})
+    pack(tree, tmp_path / "p.h5", sidecars=("data", "images"))
+    assert found(verify(tmp_path / "p.h5", against=tree)) == []
+
+
+def test_elements_of_variable_length_are_those_of_the_samples(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "vlen.h5"
+    pack(tree, path, **PACKS["vlen.h5"])
+    whole = path.read_bytes()
+    with h5py.File(path) as file:
+        start = file["images"].id.get_offset()
+    one, two, three = (start + 16 * row for row in (31, 32, 33))
+    size = int.from_bytes(whole[one : one + 4], "little")
+    exchanged = {one: whole[two : two + 16], two: whole[one : one + 16]}
+    for changes, bad in (
+        (exchanged, [31, 32]),
+        ({one: struct.pack("<I", size - 1)}, [31]),
+        ({one: struct.pack("<I", 0)}, [31]),
+        ({payload(path, 31) - 8: struct.pack("<Q", size + 1)}, [31]),
+        ({three: whole[one : one + 16]}, [33]),
+    ):
+        for place, data in changes.items():
+            change(path, place, data)
+        report = verify(path)
+        told = [word.message.partition("element ")[2].partition(" ")[0] for word in report.bad]
+        assert told == list(map(str, bad)), changes
+        path.write_bytes(whole)
+    change(path, one + 12, struct.pack("<I", 60_000))
+    assert "has no value 60000" in verify(path).bad[0].message
+    path.write_bytes(whole)
+    change(path, start + 16 * 40, whole[start + 16 * 41 : start + 16 * 60])
+    assert len(verify(path).bad) == 9
+
+
+def test_bytes_of_an_hdf5_that_no_program_has_to_notice_give_a_warning(
+    tree: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "pack.h5"
+    pack(tree, path)
+    node = path.read_bytes().index(b"SNOD")
+    change(path, node + 8 + 8 * 40 - 1)  # the last of its eight entries is not used
+    report = verify(path)
+    assert (report.status, len(report.warnings)) == ("done", 1)
+    assert "HDF5 library" in report.warnings[0]
 
 
 def test_a_disk_that_cannot_be_read(
@@ -627,6 +692,37 @@ def test_a_folder_is_walked_as_it_was_packed(source: Path, tmp_path: Path) -> No
     assert found(verify(tmp_path / "p.lmdb", against=source)) == []
     pack(source, tmp_path / "q.lmdb", any_extension=True, labels=False)
     assert found(verify(tmp_path / "q.lmdb", against=source)) == []
+
+
+def test_what_cannot_be_read_cannot_be_compared(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack(source, tmp_path / "p.lmdb", sidecars=("txt",))
+    os.mkfifo(source / "ant/pipe.png")  # could not be packed: nothing to compare
+    (source / "ant/0.png").unlink()
+    (source / "ant/0.png").symlink_to("nowhere.png")
+    (source / "ant/other.png").symlink_to("nowhere.png")
+    write(source, {"bee/locked.png": png(1), "bee/closed/9.png": png(9)})
+    names = {"closed", "locked.png"}
+
+    def refused(system: Any) -> Any:
+        def call(path: Any, *rest: Any, **more: Any) -> Any:
+            if str(path).rpartition("/")[2] in names:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            return system(path, *rest, **more)
+
+        return call
+
+    monkeypatch.setattr("os.scandir", refused(os.scandir))
+    monkeypatch.setattr("os.open", refused(os.open))
+    report = verify(tmp_path / "p.lmdb", against=source)
+    assert sorted(found(report)) == [
+        ("ant/0.png", "vanished"),
+        ("ant/other.png", "dangling_symlink"),
+        ("bee/closed", "unreadable"),
+        ("bee/locked.png", "unreadable"),
+    ]
+    assert sum("cannot be compared" in bad.message for bad in report.bad) == 3
 
 
 def test_columns_of_labels_are_no_files(source: Path, tmp_path: Path) -> None:

@@ -56,9 +56,48 @@ def test_names_of_classes_do_not_depend_on_the_locale() -> None:
         ({"fastconv": 2}, "newer fastconv"),
         ({"kinds": [*KINDS, "new"]}, "other image formats"),
         ({"kinds": ["jpg"]}, "other image formats"),
-        ({"samples": None, "classes": 5}, "not a description"),
     ],
 )
 def test_what_a_newer_fastconv_wrote_is_refused(change: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        PackMeta.from_json(json.dumps({**json.loads(META.to_json()), **change}))
+        PackMeta.from_json(changed(change))
+
+
+def changed(change: dict[str, object]) -> str:
+    return json.dumps({**json.loads(META.to_json()), **change})
+
+
+WRONG: dict[str, list[object]] = {
+    "fastconv": [None, "1", 0, 1.5],
+    "format": [5, None],
+    "id": [5, None, "", "zz", "é" * 32, "F" * 32],
+    "samples": [None, "3", -1, 1.5, True],
+    "fields": [None, [], [1], "image", ["txt"], ["image", "txt", "txt"]],
+    "generated": [None, ["nope"], ["image"], 5],
+    "labels": [None, [], "foo"],
+    "classes": [None, 5, "ab", [1], ["a", "a"], ["\ud800"]],
+    "settings": [None, 5, []],
+    "shards": [
+        None, 5, [5], [["x"]], [["x", -1]], [["x", "1"]], [["x", True]], [[None, 1]],
+        [["../x", 1]], [["/x", 1]], [["..", 1]], [["\0", 1]],
+    ],
+    "kinds": [None, 5, [5]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name in WRONG for value in WRONG[name]]
+)
+def test_values_of_the_wrong_kind_are_refused(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=r"not a description|surrogates not allowed"):
+        PackMeta.from_json(changed({name: value}))
+    content = json.loads(META.to_json())
+    del content[name]
+    with pytest.raises(ValueError, match="not a description"):
+        PackMeta.from_json(json.dumps(content))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "5", "null", "[" * 100_000, "9" * 10_000, b"\xff"])
+def test_what_is_no_object_is_refused(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r"not a JSON object|JSONDecode|Expecting|digits|decode"):
+        PackMeta.from_json(text)

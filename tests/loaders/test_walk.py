@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -707,3 +709,35 @@ def test_options_are_put_in_order_and_checked() -> None:
         WalkOptions(classes=("cat", "dog", "cat"))
     with pytest.raises(UsageError, match="sorted or natural"):
         WalkOptions(class_order="numeric")  # type: ignore[arg-type]
+
+
+def test_the_order_is_the_same_in_any_locale(tmp_path: Path) -> None:
+    for folder in (b"\xff", "豈".encode(), "🐈".encode(), "é".encode(), b"e", b"10", b"9"):
+        for name in (b"\xe9.jpg", "豈.jpg".encode(), "🐈.jpg".encode()):
+            file = os.path.join(os.fsencode(tmp_path), folder, name)
+            os.makedirs(os.path.dirname(file), exist_ok=True)
+            try:
+                with open(file, "wb") as image:
+                    image.write(b"x")
+            except OSError:
+                pytest.skip("this file system takes UTF-8 names only")
+    code = (
+        "import os, sys\n"
+        "from fastconv.loaders.walk import WalkOptions, walk_folder\n"
+        "for order in ('sorted', 'natural'):\n"
+        "    listing = walk_folder(sys.argv[1], WalkOptions(class_order=order))\n"
+        "    print(bytes(listing.path_bytes), [*map(os.fsencode, listing.classes)])"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)],
+            check=True,
+            capture_output=True,
+            env={"PYTHONPATH": os.pathsep.join(sys.path), **locale},
+        ).stdout
+        for locale in (
+            {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+            {"LC_ALL": "C.UTF-8"},
+        )
+    }
+    assert len(outputs) == 1

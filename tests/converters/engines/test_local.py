@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -17,6 +18,8 @@ from fastconv.converters import pack
 from fastconv.converters.engines.choice import engine_for
 from fastconv.converters.engines.inline import InlineEngine
 from fastconv.converters.engines.local import LocalEngine, Task
+from fastconv.converters.system import ENDING
+from fastconv.converters.worker import send
 from fastconv.loaders.errors import FastconvError
 
 
@@ -168,3 +171,46 @@ def test_few_files_are_packed_here_and_many_by_workers() -> None:
 def test_a_mistake_is_told_the_same_way_here() -> None:
     with InlineEngine() as engine, pytest.raises(RuntimeError, match="KeyError"):
         list(engine.run([task(0, run="no such thing")]))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="only Linux tells the mask")
+def test_a_worker_is_never_interrupted_not_even_while_it_starts() -> None:
+    with LocalEngine(1) as engine:
+        with pytest.raises(RuntimeError):  # it is up, and has answered
+            list(engine.run([task(0, run="nothing")]))
+        (worker,) = workers_of(os.getpid())
+        for number in ENDING:
+            worker.send_signal(number)
+        with pytest.raises(RuntimeError):
+            list(engine.run([task(1, run="nothing")]))
+        assert workers_of(os.getpid()) == [worker]
+        # Python unblocks no signal by itself, so they were blocked from the first instruction.
+        lines = Path(f"/proc/{worker.pid}/status").read_text().splitlines()
+        (mask,) = (int(line.split()[1], 16) for line in lines if line.startswith("SigBlk:"))
+        assert all(mask >> (number - 1) & 1 for number in ENDING)
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & set(ENDING)
+
+
+@pytest.mark.parametrize("run", ["hold", "nothing"])
+def test_a_worker_whose_parent_is_gone_ends_without_a_word(tmp_path: Path, run: str) -> None:
+    (tmp_path / "lock").touch()
+    message = io.BytesIO()
+    send(message, {"run": run, "lock": str(tmp_path / "lock")}, {})
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "from fastconv.converters.worker import main; main()"],
+            input=message.getvalue(), stdout=writing, stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    assert done.stderr == b""
+
+
+def test_a_lock_that_cannot_be_held_is_told(tmp_path: Path) -> None:
+    with LocalEngine(1) as engine:
+        engine.lock = str(tmp_path / "none")
+        with pytest.raises(FileNotFoundError):
+            list(engine.run([task(0, run="nothing")]))

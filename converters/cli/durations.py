@@ -1,0 +1,25 @@
+"""Times, as people write them."""
+
+from __future__ import annotations
+
+import re
+
+import typer
+
+__all__ = ["parse_duration"]
+
+_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([a-z]+)", re.ASCII)
+
+
+def parse_duration(text: str) -> float:
+    """Returns the seconds that a time stands for: `20ms`, `1.5s`, `500us`.
+
+    Raises:
+        typer.BadParameter: It is no time.
+    """
+    found = _DURATION.fullmatch(text)
+    unit = _UNITS.get(found[2]) if found else None
+    if found is None or unit is None:
+        raise typer.BadParameter(f"{text!r} is no time: write 20ms, 1.5s or 500us")
+    return float(found[1]) * unit

@@ -1,0 +1,145 @@
+"""Opens regular files only, so that nothing blocks, and maps them whole."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from time import monotonic
+from typing import Final
+
+from fastconv.loaders.errors import CorruptPackError, PackError, printable
+
+__all__ = ["MappedFile", "first_bytes", "map_file", "open_file", "read_file", "unreadable"]
+
+# O_NONBLOCK: opening a pipe waits for its writer. O_BINARY: Windows alone has it.
+_FLAGS: Final = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY")
+)
+
+UNSEEN: Final = 5e-3
+"""Seconds for which a mapped file is taken to be as long as it was, when others are looked at."""
+
+
+def unreadable(path: str, error: Exception) -> PackError:
+    """Returns what to raise when the system does not let us read a file."""
+    return PackError(
+        f"{printable(path)}: cannot be read: {getattr(error, 'strerror', None) or error}"
+    )
+
+
+def open_file(path: str) -> int:
+    """Returns a descriptor of a regular file, which the caller closes.
+
+    Raises:
+        OSError: It cannot be opened, or is a folder, pipe, socket or device.
+    """
+    try:
+        fd = os.open(path, _FLAGS)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # what a socket gives
+            raise OSError(errno.EINVAL, "not a regular file", path) from error
+        raise
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+def read_file(path: str) -> bytes:
+    """Returns the bytes of a regular file.
+
+    Raises:
+        OSError: It cannot be read, or is no regular file.
+    """
+    with open(open_file(path), "rb", buffering=0) as file:
+        return file.read()
+
+
+def first_bytes(path: str, count: int) -> bytes:
+    """Returns the first bytes of a file, none where no file is.
+
+    Raises:
+        PackError: The system does not let us read it, or it is a pipe, socket or device.
+    """
+    try:
+        fd = open_file(path)
+        try:
+            return os.read(fd, count)
+        finally:
+            os.close(fd)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return b""
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+class MappedFile:
+    """A whole regular file, mapped; it is unmapped when the last view on it is gone.
+
+    Touching what was cut off since then kills the process (SIGBUS). `check` tells that shortly
+    before; nothing can tell it to who holds a view already.
+
+    Args:
+        path: Where it lies.
+
+    Attributes:
+        path: Where it was when it was opened.
+        view: Its bytes, read-only.
+        inode: Which file it is, whatever lies at the path now.
+        due: When its length is worth asking for again, as `time.monotonic` counts.
+
+    Raises:
+        OSError: It cannot be read, or is no regular file.
+    """
+
+    __slots__ = ("_map", "due", "inode", "path", "view")
+
+    def __init__(self, path: str) -> None:
+        fd = open_file(path)
+        try:
+            status = os.fstat(fd)
+            self._map = mmap.mmap(fd, 0, access=mmap.ACCESS_READ) if status.st_size else None
+        except ValueError as error:  # it has lost its bytes just now
+            raise OSError(errno.EIO, str(error), path) from error
+        finally:
+            os.close(fd)
+        self.path = path
+        self.view = memoryview(b"" if self._map is None else self._map)
+        self.inode = status.st_dev, status.st_ino
+        self.due = 0.0
+
+    def check(self) -> None:
+        """Checks that nothing of the file was cut off since it was mapped.
+
+        Raises:
+            CorruptPackError: Something was.
+        """
+        size = 0 if self._map is None else self._map.size()
+        if size < self.view.nbytes:
+            raise CorruptPackError(
+                f"{printable(self.path)}: truncated since it was opened: has {size} bytes, "
+                f"needs {self.view.nbytes}"
+            )
+        self.due = monotonic() + UNSEEN
+
+    def want(self, start: int, size: int) -> None:
+        """Tells the system that these bytes are wanted next; `start` is that of a page."""
+        if self._map is not None and 0 <= start < len(self._map):
+            self._map.madvise(mmap.MADV_WILLNEED, start, min(size, len(self._map) - start))
+
+
+def map_file(path: str) -> MappedFile:
+    """Returns a file, mapped.
+
+    Raises:
+        PackError: The system does not let us read it, or it is no regular file.
+    """
+    try:
+        return MappedFile(path)
+    except OSError as error:
+        raise unreadable(path, error) from error

@@ -1,0 +1,132 @@
+"""`fastconv bench`: a whole run on real images, its JSON and page, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from fastconv.converters.cli.durations import parse_duration
+from fastconv.converters.cli.measuring import parse_latency, parse_step, parse_workers
+from fastconv.loaders.errors import UsageError
+from fastconv.loaders.measure.cases import Latency, Step
+
+QUICK = ("--rounds", "2", "--seconds", "0.02", "--size", "16", "--batch-size", "2")
+
+
+@pytest.fixture
+def sources(fastconv: Any, images: Path) -> tuple[Path, Path]:
+    out = images.parent / "out.lmdb"
+    assert fastconv("pack", images, out, "--quiet").code == 0
+    return images, out
+
+
+def test_a_run_from_sources_to_verdict(
+    fastconv: Any, sources: tuple[Path, Path], tmp_path: Path
+) -> None:
+    report = tmp_path / "report.html"
+    done = fastconv(
+        "bench", *sources, *QUICK, "--workers", "0,1", "--step", "1ms", "--cache", "warm",
+        "--report", report, "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    found = done.answer["bench"]
+    assert [source["format"] for source in found["sources"]] == ["folder", "lmdb"]
+    assert found["baseline"] == str(sources[0])
+    by_stage = {row["stage"] for row in found["rows"] if row["measures"]}
+    assert by_stage == {"open", "read", "decode", "load", "memory"}
+    for row in found["rows"]:
+        assert row["measures"] or row["left_out"]
+        for measure in row["measures"].values():
+            assert len(measure["values"]) == 2
+            assert measure["low"] <= measure["median"] <= measure["high"]
+    assert any("no CUDA device" in line for line in found["left_out"]) or found["settings"][
+        "device"
+    ].startswith("cuda")
+    assert found["verdict"]
+    page = report.read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert done.answer["output"] == str(report)
+
+
+def test_people_get_tables_notes_and_the_verdict_last(
+    fastconv: Any, sources: tuple[Path, Path]
+) -> None:
+    done = fastconv(
+        "bench", *sources, *QUICK, "--workers", "1", "--cache", "warm", "--latency",
+        "open=1ms,read=1ms", "-q",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "reading the bytes, random order" in done.out
+    assert "SIMULATED" in done.out
+    assert "acking" in done.out.strip().splitlines()[-1]
+
+
+def test_the_demonstration_without_data(fastconv: Any) -> None:
+    done = fastconv("bench", "--mock", "1ms", "--workers", "0,2", "--json")
+    assert done.code == 0
+    assert [one["workers"] for one in done.answer["mock"]] == [0, 2]
+    assert all(one["seconds"] >= one["floor"] for one in done.answer["mock"])
+    done = fastconv("bench", "--mock", "1ms", "--workers", "0")
+    assert "A Dataset that sleeps 1 ms a sample" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "nothing to measure"),
+        (("SRC", "SRC"), "named twice"),
+        (("SRC", "--workers", "two"), "numbers with commas"),
+        (("SRC", "--step", "fast"), "is no time"),
+        (("SRC", "--latency", "open=2"), "is no time"),
+        (("SRC", "--latency", "close=2ms"), "open=2ms,read=0.5ms"),
+        (("SRC", "--device", "nonsense"), "--device nonsense"),
+        (("SRC", "--mock", "1ms"), "leave the sources out"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    fastconv: Any, images: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    done = fastconv("bench", *(str(images) if one == "SRC" else one for one in arguments))
+    assert done.code == 2, done.err
+    assert words in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_a_source_that_is_not_there_and_a_report_that_cannot_be_written(
+    fastconv: Any, images: Path, tmp_path: Path
+) -> None:
+    done = fastconv("bench", tmp_path / "absent.lmdb", *QUICK, "-q")
+    assert done.code == 1
+    assert "absent.lmdb: no such file" in done.err
+    done = fastconv("bench", images, "--report", tmp_path / "absent" / "report.html")
+    assert done.code == 1
+    assert "no such folder" in done.err
+
+
+def test_settings_are_parsed() -> None:
+    assert parse_workers("8, 0,2,2") == (0, 2, 8)
+    assert parse_step("none") == Step()
+    assert parse_step("conv") == Step("conv")
+    assert parse_step("20ms") == Step("sleep", pytest.approx(0.02))  # type: ignore[arg-type]
+    assert parse_latency("open=2ms,read=0.5ms") == Latency(
+        pytest.approx(0.002),  # type: ignore[arg-type]
+        pytest.approx(0.0005),  # type: ignore[arg-type]
+    )
+    with pytest.raises(UsageError):
+        parse_latency("open=1ms,open=1ms")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("20ms", 0.02), ("1.5s", 1.5), ("500us", 5e-4), ("2 s", 2.0)]
+)
+def test_a_time_is_parsed(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "20", "ms", "-1s", "1e3s", "20 minutes", "\u0661s"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter):
+        parse_duration(text)

@@ -1,0 +1,238 @@
+"""What happens to the files of a pack that is being opened or read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+
+from fastconv.converters import Sharding
+from fastconv.converters import pack as pack_folder
+from fastconv.loaders import (
+    CorruptPackError,
+    FastconvError,
+    PackChangedError,
+    PackDataset,
+    PackError,
+    open_dataset,
+)
+from fastconv.loaders.open import find_format
+from fastconv.loaders.reader import READERS, MappedReader
+
+SEED = 7
+DAMAGES = 120
+"""Times that a copy of a pack is damaged and read."""
+
+
+@pytest.fixture
+def copy(format: str, pack: Path, tmp_path: Path) -> Path:
+    """Returns a copy of the packed tree, to be damaged."""
+    if not issubclass(READERS.load(format), MappedReader):
+        pytest.skip("nothing of it is mapped")
+    out = tmp_path / pack.name
+    for file in files_of(pack):
+        target = tmp_path / file.relative_to(pack.parent)
+        target.parent.mkdir(exist_ok=True)
+        shutil.copyfile(file, target)
+    return out
+
+
+def files_of(pack: Path) -> list[Path]:
+    """Returns the files of a pack, a table beside it among them."""
+    beside = [path for path in pack.parent.iterdir() if path.name.startswith(pack.name)]
+    return [file for path in beside for file in [path, *path.rglob("*")] if file.is_file()]
+
+
+# What touches the maps.
+GETS: list[Callable[[PackDataset], Any]] = [
+    lambda dataset: dataset[10],
+    lambda dataset: dataset.__getitems__([10, 0]),
+    lambda dataset: dataset.read(10),
+    lambda dataset: dataset.read_many([10]),
+    lambda dataset: dataset.hint([10]),
+]
+TABLE_GETS: list[Callable[[PackDataset], Any]] = [
+    lambda dataset: dataset.targets,
+    lambda dataset: dataset.table,
+    lambda dataset: dataset.samples[0],
+    lambda dataset: [*dataset.samples],
+]
+
+
+@pytest.mark.parametrize("left", [0, 5000])
+@pytest.mark.parametrize("read_before", [False, True])
+def test_files_that_are_cut_short(copy: Path, left: int, read_before: bool) -> None:
+    for file in files_of(copy):
+        whole = file.read_bytes()
+        opened = [open_dataset(copy, decode=None) for _ in [*GETS, *TABLE_GETS]]
+        listed = opened[-1].samples
+        if read_before:
+            for dataset in opened:
+                dataset[10]
+        os.truncate(file, min(left, len(whole) // 2))
+        holds_table = file.suffix != ".tar"
+        for get, dataset in zip([*GETS, *TABLE_GETS], opened, strict=True):
+            if get in GETS or holds_table:
+                # Touching the missing part would kill the process.
+                with pytest.raises(CorruptPackError, match="truncated since it was opened"):
+                    get(dataset)
+        if holds_table:
+            with pytest.raises(CorruptPackError, match="truncated since it was opened"):
+                next(iter(listed))
+        file.write_bytes(whole)
+
+
+def test_a_table_that_is_cut_short_before_a_shard_is_read(tree: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    pack_folder(tree, out, format="webdataset", sharding=Sharding(samples=3))
+    for get in (*GETS, *TABLE_GETS):
+        dataset = open_dataset(out, decode=None)
+        whole = (out / "index.safetensors").read_bytes()
+        os.truncate(out / "index.safetensors", 0)
+        with pytest.raises(CorruptPackError, match=r"index\.safetensors: truncated since it was"):
+            get(dataset)
+        (out / "index.safetensors").write_bytes(whole)
+
+
+@pytest.mark.parametrize("sharding", [{}, {"sharding": 3}])
+def test_a_pack_that_is_overwritten_before_it_is_read(
+    format: str, tree: Path, damaged_tree: Path, tmp_path: Path, sharding: dict[str, int]
+) -> None:
+    if format == "folder" or (sharding and format != "webdataset"):
+        pytest.skip("not a pack, or has no shards")
+    options: dict[str, Any] = {"sharding": Sharding(samples=3)} if sharding else {}
+    out = tmp_path / "out"
+    pack_folder(tree, out, format=format, **options)
+    before = [*open_dataset(out, decode=None)]
+    dataset = open_dataset(out, decode=None)
+    pack_folder(damaged_tree, out, format=format, overwrite=True, **options)
+    for row, sample in enumerate(before):
+        try:
+            assert dataset[row] == sample
+        except PackChangedError:  # shards are mapped when they are first read
+            assert row >= dataset.table.shard_row[1]
+    with pytest.raises(PackChangedError):
+        pickle.loads(pickle.dumps(dataset))[0]
+
+
+def test_a_pack_of_another_format_in_its_place(
+    format: str, pack_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    other = "lmdb" if format != "lmdb" else "hdf5"
+    path = tmp_path / "pack"
+    path.symlink_to(pack_of(format))
+    beside = pack_of(format).with_name("pack.index.safetensors")
+    if beside.exists():
+        (tmp_path / beside.name).symlink_to(beside)
+    text = pickle.dumps(open_dataset(path))
+    path.unlink()
+    path.symlink_to(pack_of(other))
+    with pytest.raises(PackChangedError, match="was replaced since this dataset was made"):
+        pickle.loads(text)[0]
+
+
+def test_a_pack_that_may_not_be_read(
+    pack: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    for name in ("open", "scandir", "listdir"):  # the owner and root may, whatever the mode is
+        monkeypatch.setattr(os, name, refuse)
+    for open_it in (find_format, open_dataset):
+        with pytest.raises(PackError, match=r"cannot be read: Permission denied$") as caught:
+            open_it(pack)
+        assert str(caught.value).startswith(str(pack))
+
+
+# ---------------------------------------------------------------------------------------- damage
+
+
+def damageable(file: Path) -> list[range]:
+    """Returns the bytes worth damaging: all, but for what HDF5's own library reads and writes."""
+    if not h5py.is_hdf5(file):
+        return [range(file.stat().st_size)]
+    places: list[range] = []
+
+    def add(_: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.nbytes:
+            start = item.id.get_offset()
+            places.append(range(start, start + item.nbytes))
+
+    with h5py.File(file) as opened:
+        opened.visititems(add)
+    return places
+
+
+def damage(data: bytearray, places: list[range], dice: random.Random) -> None:
+    """Changes a few bytes: anywhere, or in a JSON text."""
+    text = data.find(b'{"fastconv"')
+    place = dice.choice(dice.choice(places))
+    if text >= 0 and dice.random() < 0.4:
+        place = text + dice.randrange(900)
+    new = dice.choice(
+        [
+            bytes([data[place % len(data)] ^ 1 << dice.randrange(8)]),
+            dice.choice(
+                [b"[", b"]", b"{", b'"', b",", b":", b"-", b"0", b"9", b"n", b"\xff", b"\0"]
+            ),
+            dice.choice([b"null", b'"x"', b"[1]", b"true", b"1e9", b"-1", b"\\u00"]),
+            bytes(8),
+            b"\xff" * 8,
+            (1 << 63).to_bytes(8, "little"),
+            dice.randbytes(8),
+        ]
+    )
+    data[place : place + len(new)] = new[: max(len(data) - place, 0)]
+
+
+def one_line(error: FastconvError) -> None:
+    """Asserts that an error is told as every one is."""
+    assert str(error).isprintable()
+
+
+def look_at_everything(dataset: PackDataset) -> None:
+    """Asserts that everything is of the right type, or an error of ours."""
+    count = len(dataset)
+    assert all(isinstance(name, str) for name in dataset.classes)
+    assert dataset.class_to_idx.keys() == set(dataset.classes)
+    assert dataset.targets.shape == (count,)
+    assert len([*dataset.samples]) == count
+    for row in range(count):
+        path, label = dataset.samples[row]
+        assert isinstance(path, str)
+        assert isinstance(label, int)
+        assert all(isinstance(name, str) for name in dataset.table.names(row))
+        try:
+            image, label = dataset[row]
+            assert isinstance(image, bytes)
+            assert isinstance(label, int)
+        except FastconvError as error:
+            one_line(error)
+    for many in (dataset.__getitems__, dataset.read_many):
+        try:
+            assert len(many(range(count))) == count
+        except FastconvError as error:
+            one_line(error)
+
+
+def test_damaged_packs(copy: Path, format: str) -> None:
+    dice = random.Random(f"{SEED} {format}")
+    files = [(file, file.read_bytes(), damageable(file)) for file in files_of(copy)]
+    for _ in range(DAMAGES):
+        file, whole, places = dice.choice(files)
+        data = bytearray(whole)
+        damage(data, places, dice)
+        file.write_bytes(data)
+        try:
+            look_at_everything(open_dataset(copy, decode=None))
+        except FastconvError as error:
+            one_line(error)
+        file.write_bytes(whole)
