@@ -128,6 +128,11 @@ def refuse_overwrite(out: str, overwrite: bool) -> None:
     """
     if not overwrite and not left_by_killed_run(out):
         raise UsageError(f"{printable(out)}: exists already: choose another OUT or --overwrite")
+    if not (os.path.isfile(out) or os.path.isdir(out) or os.path.islink(out)):
+        raise UsageError(
+            f"{printable(out)}: is a device, pipe or socket, which a pack does not replace: choose "
+            "another OUT"
+        )
     if os.path.isdir(out) and not os.path.islink(out) and os.listdir(out):
         try:
             meta = open_pack(out).meta

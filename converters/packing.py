@@ -102,6 +102,8 @@ def pack(
     root, final = source_folder(source), os.fsdecode(out)
     notice = notice or (lambda line: None)
     check_arguments(workers, check)
+    if os.path.realpath(root) == os.path.realpath(final):
+        raise UsageError(f"{printable(final)}: is the folder that is packed: name another OUT")
     output = choose_output(final, format, options, sharding, overwrite)
     output.refuse_inside(root)
     listing = scan(

@@ -237,7 +237,8 @@ class Unpacking:
         self.slots = [slot for slot in range(len(fields)) if slot not in self.generated]
         labels = reader.table.label
         # Integers where a name is lacking: all labels of a file are names, or none is.
-        self.named = reader.meta.labels == "class" and bool((labels >= 0).all())
+        known = (labels >= 0) & (labels < len(reader.meta.classes))
+        self.named = reader.meta.labels == "class" and bool(known.all())
 
     def write_all(self) -> None:
         """Writes the files of all samples, and the labels where they came from a file."""

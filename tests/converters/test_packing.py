@@ -437,3 +437,17 @@ def test_what_lies_beside_is_not_replaced(tree: Path, tmp_path: Path, name: str)
         pack(tree, tmp_path / "out.tar")
     assert (tmp_path / name / "precious").exists()
     assert os.listdir(tmp_path) == [name]
+
+
+def test_a_device_is_not_overwritten(tree: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "out.h5"
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="device, pipe or socket"):
+        pack(tree, pipe, overwrite=True)
+    assert os.listdir(tmp_path) == ["out.h5"]
+
+
+def test_a_folder_is_not_packed_into_itself(tree: Path) -> None:
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match="is the folder that is packed"):
+            pack(tree, tree, format="lmdb", overwrite=overwrite)
