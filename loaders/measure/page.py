@@ -396,8 +396,9 @@ def _memory(findings: Findings) -> str:
         for title, series in drawn
     ]
     note = (
-        "Proportional set size (PSS): memory that processes share counts once, in "
-        "equal parts. All workers together. Panels share their axes. Last round."
+        "Proportional set size (PSS) without pages of files, which the system takes back when it "
+        "needs memory: what processes share counts once, in equal parts. All workers together. "
+        "Panels share their axes. Last round."
     )
     return _panels(findings, panels, note)
 

@@ -97,7 +97,7 @@ def bound(findings: Findings, base: Source, today: Row) -> str:
     """Returns which stage bounds the run as it is today."""
     waits = _median(today, "wait_share")
     speed = f"{_median(today, 'images_per_s'):,.0f} images/s"
-    how = f"{base.name} with {WAYS[today.case.way or 'pillow']}, {today.case.workers} workers"
+    how = f"{base.name} with {WAYS[today.case.way or 'pillow']}, {workers(today)}"
     if findings.settings.step.kind != "none" and waits < FED:
         return (
             f"The training step bounds this run: {how}, gives {speed}, and the step waits for data "
@@ -155,7 +155,7 @@ def better_ways(findings: Findings, base: Source, today: Row) -> Iterator[str]:
         if gain is None or gain.median < WORTH:
             continue
         words = (
-            f"{WAYS[way]} with {row.source}, {row.case.workers} workers, gives "
+            f"{WAYS[way]} with {row.source}, {workers(row)}, gives "
             f"{_median(row, 'images_per_s'):,.0f} images/s: {ratio(gain)}"
         )
         if cpu is not None:
@@ -171,9 +171,9 @@ def elsewhere(findings: Findings, packs: list[Source]) -> Iterator[str]:
     """Yields what packing gains beside the speed of loading: cold reads, and opening."""
     pack_names = {pack.name for pack in packs}
     for case, measure, words in (
-        (Case("read", "random", "cold"), "us_per_sample", "Random batches from a cold page cache"),
-        (Case("open", cache="cold"), "seconds", "Opening, with cold caches,"),
-        (Case("open"), "seconds", "Opening, with warm caches,"),
+        (Case("read", "random", "cold"), "us_per_sample", "Random batches from a cold page cache take"),
+        (Case("open", cache="cold"), "seconds", "Opening, with cold caches, takes"),
+        (Case("open"), "seconds", "Opening, with warm caches, takes"),
     ):
         rows = [row for row in findings.rows if row.case == case and row.source in pack_names]
         found = [
@@ -188,7 +188,7 @@ def elsewhere(findings: Findings, packs: list[Source]) -> Iterator[str]:
         unit, scale = ("s", 1.0) if measure == "seconds" else ("ms a sample", 1e-3)
         if gain.median >= WORTH:
             yield (
-                f"{words} takes {amount(_median(row, measure) * scale)} {unit} from {row.source} "
+                f"{words} {amount(_median(row, measure) * scale)} {unit} from {row.source} "
                 f"and {amount(_median(base, measure) * scale)} from {findings.baseline.name}: "
                 f"{ratio(gain)}."
             )
@@ -224,6 +224,11 @@ def worth(findings: Findings, packs: list[Source], today: Row) -> str:
         "Packing is not what makes this run faster: change the loader, or decode less (smaller "
         "images)."
     )
+
+
+def workers(row: Row) -> str:
+    """Returns a number of workers in words."""
+    return f"{row.case.workers} worker{'' if row.case.workers == 1 else 's'}"
 
 
 def ratio(found: Spread) -> str:

@@ -26,6 +26,14 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="session")
+def one_pack(photos: Path) -> Path:
+    """Returns a pack of them."""
+    out = photos.parent / "one.lmdb"
+    pack(photos, out, workers=1)
+    return out
+
+
 @pytest.fixture(scope="session", params=["lmdb", "h5", "tar"])
 def packed(request: pytest.FixtureRequest, photos: Path) -> Path:
     """Returns a pack of them, in each format."""

@@ -70,9 +70,9 @@ def test_it_is_said_how_sure_that_is(
     assert any(word in line for line in explained(rows, rows[0], Settings()))
 
 
-def test_the_line_it_prints_makes_a_loader(packed: Path) -> None:
+def test_the_line_it_prints_makes_a_loader(one_pack: Path) -> None:
     settings = Settings(batch_size=4, size=32)
-    found = tune(str(packed), settings, budget=1.0)
+    found = tune(str(one_pack), settings, budget=1.0)
     names = {
         "make_loader": make_loader,
         "open_dataset": open_dataset,
@@ -88,16 +88,16 @@ def test_the_line_it_prints_makes_a_loader(packed: Path) -> None:
     assert any("images_per_s" in one for one in content["measured"])
 
 
-def test_it_stops_when_the_step_is_fed(packed: Path) -> None:
+def test_it_stops_when_the_step_is_fed(one_pack: Path) -> None:
     settings = Settings(batch_size=4, size=32, step=Step("sleep", 0.05))
-    found = tune(str(packed), settings, budget=20.0)
+    found = tune(str(one_pack), settings, budget=10.0)
     if found.fed:  # a busy machine may not feed it
         measured = [one for one in found.rows if one.values]
         assert len(measured) < len(found.rows)
         assert any("fewer workers are enough" in line for line in found.left_out)
 
 
-def test_a_memory_limit_leaves_workers_out(packed: Path) -> None:
+def test_a_memory_limit_leaves_workers_out(one_pack: Path) -> None:
     settings = Settings(batch_size=4, size=32)
-    found = tune(str(packed), settings, budget=8.0, memory_limit=1000)
+    found = tune(str(one_pack), settings, budget=4.0, memory_limit=1000)
     assert any("more than" in line and "memory" in line for line in found.left_out)
