@@ -50,7 +50,7 @@ def grid() -> list[Case]:
 
 def speed(host: Host, source: Source, case: Case, settings: Settings) -> Mapping[str, float]:
     """Returns what was measured of a setting."""
-    values, _ = host.call("measure", source, case, settings, 0)
+    values, _, _ = host.call("measure", source, case, settings, 0)
     return {"images/s": values["images_per_s"], "CPU": values["cpu_ms_per_image"]}
 
 

@@ -27,7 +27,7 @@ from fastconv.converters.check import MAX_PIXELS
 from fastconv.converters.engines.choice import Engine, engine_for
 from fastconv.converters.engines.local import Task
 from fastconv.converters.findings import BadPlace, VerifyFailedError, VerifyReport, bytes_differ
-from fastconv.converters.library import library_problems
+from fastconv.converters.library import library_problems, lost_table, unknown_files
 from fastconv.converters.packing import check_arguments, index_block, source_folder
 from fastconv.converters.plan import Cut, cut_parts, pack_id
 from fastconv.converters.report import Progress, ProgressCallback
@@ -62,6 +62,8 @@ __all__ = ["VerifyFailedError", "VerifyReport", "verify"]
 
 BATCH = 64
 """Rows that are read at once from what is not mapped."""
+MOST_NAMES = 3
+"""Files of others that are named."""
 
 
 def verify(
@@ -153,6 +155,7 @@ class Verification:
         self.progress = progress
         self.bad = list(reader.bad)
         self.warnings: list[str] = []
+        self.notices: list[str] = []
         self.writer: Writer | None = None  # where all bytes are to be compared
         self.compared = True  # but where its library has put things
         self.sound = True
@@ -180,7 +183,7 @@ class Verification:
             source=source,
             bad=self.bad,
             warnings=self.warnings,
-            notices=list(reader.notices),
+            notices=[*reader.notices, *self.notices],
             seconds=time.monotonic() - began,
         )
 
@@ -197,9 +200,16 @@ class Verification:
             if os.path.isfile(index) or (reader.notices and writer and writer.table_inside):
                 words = "; ".join(reader.notices) or f"the table {printable(index)} is damaged"
                 self.place(os.path.basename(reader.path), words)
+            else:
+                for where, words in lost_table(reader):
+                    self.place(where, words)
             words = "" if self.decode else ", and its images were not decoded (--decode)"
             self.warnings.append(f"no checksums in this pack: damaged bytes are not noticed{words}")
             return
+        if others := unknown_files(reader):
+            more = f" and {len(others) - MOST_NAMES} more" if len(others) > MOST_NAMES else ""
+            names = ", ".join(map(printable, others[:MOST_NAMES]))
+            self.notices.append(f"in its folder lie files that are not the pack's: {names}{more}")
         found = pack_id(meta, reader.table)
         if found != meta.id:
             self.sound = False
@@ -219,9 +229,8 @@ class Verification:
             self.check_index(index)
         if self.sound and isinstance(reader, MappedReader):
             self.writer = writer
-            if not has_frames(writer):
-                for words in library_problems(reader):
-                    self.place(os.path.basename(reader.path), words)
+            for where, words in library_problems(reader):
+                self.place(where, words)
 
     def check_index(self, path: str) -> None:
         """Compares the header of a table that lies beside its data; the id covers its columns."""

@@ -9,6 +9,7 @@ they work.
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import queue
 import threading
@@ -154,16 +155,18 @@ class FastLoader(Iterable[Batch]):
                 "one with "
                 "open_dataset, or use torch.utils.data.DataLoader"
             )
-        self.num_workers = default_threads() if num_workers is None else num_workers
-        if self.num_workers < 1 or prefetch_factor < 1:
+        self.num_workers = (
+            default_threads() if num_workers is None else _whole("num_workers", num_workers)
+        )
+        self.prefetch_factor = _whole("prefetch_factor", prefetch_factor)
+        if self.num_workers < 1 or self.prefetch_factor < 1:
             raise UsageError("FastLoader needs at least one thread, and one batch made ahead")
         self.dataset = dataset
-        self.batch_size = batch_size
-        self.prefetch_factor = prefetch_factor
+        self.batch_size = _whole("batch_size", batch_size)
         self.collate_fn = collate_fn
         self.batch_sampler = EpochBatchSampler(
             len(dataset),
-            batch_size,
+            self.batch_size,
             shuffle=shuffle,
             sampler=sampler,
             drop_last=drop_last,
@@ -175,8 +178,10 @@ class FastLoader(Iterable[Batch]):
         self._memory: BatchMemory | None = None
         size = dataset.batch_shape
         if size is not None:
-            kept = prefetch_factor + 2  # those made ahead, the one in use, and the one before it
-            self._memory = BatchMemory((batch_size, *size), kept, self.pin_memory)
+            # Those made ahead, the one in use, and the one before it.
+            kept = self.prefetch_factor + 2
+            most = len(dataset) if sampler is None else self.batch_size
+            self._memory = BatchMemory((min(self.batch_size, most), *size), kept, self.pin_memory)
         elif normalize is not None or dtype is not None:
             raise UsageError("normalize and dtype need a decoder whose results are of one size")
         self._move = DeviceMover(self.device, normalize, dtype)
@@ -210,6 +215,14 @@ class FastLoader(Iterable[Batch]):
                 _log.warning(
                     "samples skipped: %d, the first: %s", len(epoch.skipped), epoch.skipped[0]
                 )
+
+
+def _whole(name: str, value: object) -> int:
+    """Returns a whole number; raises UsageError where it is none."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise UsageError(f"{name} is {value!r}: it is a whole number") from None
 
 
 class _Pending:
@@ -386,7 +399,7 @@ def make_loader(
     Raises:
         UsageError: An argument is wrong.
     """
-    workers = default_threads() if num_workers is None else num_workers
+    workers = default_threads() if num_workers is None else _whole("num_workers", num_workers)
     fast = isinstance(dataset, PackDataset) and dataset.batch_shape is not None
     if kind == "threads" or (kind == "auto" and fast and workers > 0):
         if persistent_workers is not None:

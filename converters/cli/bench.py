@@ -6,7 +6,11 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -23,6 +27,7 @@ from fastconv.converters.cli.measuring import (
 from fastconv.converters.cli.output import Out, reporting
 from fastconv.converters.cli.rich_tables import print_table
 from fastconv.loaders.errors import FastconvError, UsageError, printable
+from fastconv.loaders.sample import BadFile
 
 if TYPE_CHECKING:
     from fastconv.loaders.measure.cases import Cache, Findings
@@ -30,6 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 HOW, WHAT = "How it is measured", "What is measured"
+
+REPORT_HEAD = 4096
+"""Bytes of a report that have its title in them."""
 
 
 def command(
@@ -111,16 +119,16 @@ def command(
     """
     with reporting("bench", json=json, quiet=quiet) as out:
         if mock is not None:
-            if sources:
-                raise UsageError("--mock measures without data: leave the sources out")
+            if sources or report is not None:
+                raise UsageError("--mock measures without data: leave sources and --report out")
             show_mock(mock, workers, out)
             return
+        if report is not None:
+            check_report(report, sources or [])
         from fastconv.loaders.measure.bench import bench
         from fastconv.loaders.measure.cases import Settings
         from fastconv.loaders.measure.gpu import chosen_device
 
-        if report is not None:
-            check_writable(report)
         caches: tuple[Cache, ...] = ("warm", "cold") if cache == "both" else (cache,)
         settings = Settings(
             batch_size=batch_size,
@@ -143,27 +151,68 @@ def command(
         out.answer |= findings.to_json()
         for line in findings.warnings:
             out.warn(line)
+        failed = {row.source: row for row in findings.rows if row.failed}
+        out.bad([BadFile(name, "unreadable", row.left_out) for name, row in failed.items()])
         show(findings, out)
         if report is not None:
             from fastconv.loaders.measure.page import render_page
 
-            with open(report, "w", encoding="utf-8") as file:
-                file.write(render_page(findings, time.strftime("%Y-%m-%d %H:%M")))
+            write_report(report, render_page(findings, time.strftime("%Y-%m-%d %H:%M")))
             out.answer["output"] = printable(report)
             out.summary(f"report: {printable(report)}")
 
 
-def check_writable(path: str) -> None:
-    """Refuses a report that could not be written, before everything is measured.
+def check_report(path: str, sources: Sequence[str]) -> None:
+    """Refuses, before anything is measured, a report that would harm something or cannot be
+    written.
 
     Raises:
+        UsageError: It belongs to a source, or is a file that is no earlier report.
         FastconvError: Its folder is not there, or cannot be written to.
     """
-    folder = os.path.dirname(path) or "."
+    name, real = printable(path), os.path.realpath(path)
+    for source in sources:
+        if Path(real).is_relative_to(os.path.realpath(source)):
+            raise UsageError(
+                f"--report {name}: is in the source {printable(source)}: choose another file"
+            )
+    folder = os.path.dirname(real)
     if not os.path.isdir(folder):
         raise FastconvError(f"{printable(folder)}: no such folder: make it first")
-    if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        raise FastconvError(f"{printable(path)}: the report cannot be written there")
+    if os.path.exists(real):
+        if not os.path.isfile(real):
+            raise UsageError(f"--report {name}: is no regular file: choose another one")
+        with open(real, "rb") as file:
+            head = file.read(REPORT_HEAD)
+        if not head.startswith(b"<!DOCTYPE html>") or b"<title>fastconv bench" not in head:
+            raise UsageError(
+                f"--report {name}: exists, and is no report of fastconv bench: choose another file"
+            )
+    if not all(os.access(place, os.W_OK) for place in (folder, real) if os.path.exists(place)):
+        raise FastconvError(f"{name}: the report cannot be written there")
+
+
+def write_report(path: str, page: str) -> None:
+    """Writes a report, or leaves what was there.
+
+    Raises:
+        FastconvError: It cannot be written.
+    """
+    real = os.path.realpath(path)
+    made = os.path.join(os.path.dirname(real), f".fastconv-{token_hex(8)}.html")
+    try:
+        try:
+            with open(made, "x", encoding="utf-8") as file:
+                file.write(page)
+            os.replace(made, real)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(made)
+            raise
+    except OSError as error:
+        raise FastconvError(
+            f"{printable(path)}: the report cannot be written: {error.strerror}"
+        ) from error
 
 
 def show(findings: Findings, out: Out) -> None:

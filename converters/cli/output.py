@@ -216,17 +216,18 @@ def reporting(
         typer.Exit: With the exit code, unless it is 0.
     """
     out = Out(command, json=json, quiet=quiet)
-    with interruptible():
+    try:
         try:
-            try:
+            with interruptible() as check_interrupts:
                 yield out
+                check_interrupts()
                 out.finish(with_answer=not lines)
-            except (ReaderGoneError, typer.Exit):
-                raise
-            except (Exception, KeyboardInterrupt) as error:
-                out.fail(error)
-        except ReaderGoneError:
-            forget_stdout()
+        except (ReaderGoneError, typer.Exit):
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            out.fail(error)
+    except ReaderGoneError:
+        forget_stdout()
     if out.code:
         raise typer.Exit(out.code)
 
@@ -243,7 +244,7 @@ def described(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, KeyboardInterrupt):
         number = signal_of(error)
         words = "interrupted" if number == SIGINT else f"ended by {number.name}"
-        return kind, words, 128 + number
+        return KeyboardInterrupt.__name__, words, 128 + number
     if isinstance(error, MemoryError):
         return kind, "out of memory: use fewer --workers, or a machine with more", 1
     if isinstance(error, OSError) and error.strerror:

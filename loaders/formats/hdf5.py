@@ -127,10 +127,13 @@ def read_columns(
         if slot == 0 and is_vlen(meta):
             elements = int(file["images"].id.get_offset() or 0)
             arrays["offset/image"] = checked_places(arrays["offset/image"], block, elements)
+            if not holds(file["images"], np.dtype(np.uint8), vlen=True):
+                raise ValueError("the dataset images is not of arrays of uint8")
             base.append(0)
         else:
             arrays[f"offset/{field}"] = arrays[f"offset/{field}"][:-1]
             data = file[f"fields/{field}/data" if slot else "data"]
+            mapped(data, np.dtype(np.uint8), block)
             base.append(int(data.id.get_offset() or 0))
     return arrays, base
 
@@ -209,22 +212,50 @@ def heap_places(block: memoryview, elements: int, count: int) -> Places:
     return places
 
 
+def holds(dataset: h5py.Dataset, dtype: np.dtype[Any], *, vlen: bool = False) -> bool:
+    """Returns whether values are stored as plain ones of a type.
+
+    The library's own types are compared: NumPy's do not tell values of fewer bits, or whose bits
+    lie elsewhere in their bytes, which the library gives as other numbers.
+
+    Args:
+        dataset: Where they are.
+        dtype: The type.
+        vlen: They are arrays of it, of variable length.
+    """
+    from h5py import h5t
+
+    kind = dataset.id.get_type()
+    if vlen:
+        if not isinstance(kind, h5t.TypeVlenID):
+            return False
+        kind = kind.get_super()
+    plain = {
+        "|u1": (h5t.STD_U8LE, h5t.STD_U8BE),  # of one byte: in either order
+        "<u4": (h5t.STD_U32LE,),
+        "<u8": (h5t.STD_U64LE,),
+        "<i8": (h5t.STD_I64LE,),
+    }
+    return any(kind.equal(each) for each in plain[dtype.str])
+
+
 def mapped(dataset: h5py.Dataset, dtype: np.dtype[Any], block: memoryview) -> np.ndarray[Any, Any]:
     """Returns a dataset as an array on the mapped file.
 
     Raises:
         ValueError: It is of another type, or not one contiguous block that lies inside the file.
     """
-    if dataset.dtype != dtype or dataset.ndim != 1:
+    shape = dataset.shape
+    if len(shape) != 1 or not holds(dataset, dtype):
         raise ValueError(
-            f"the dataset {dataset.name} is {dataset.dtype} {dataset.shape}, not {dtype} (n,)"
+            f"the dataset {dataset.name} is {dataset.dtype} {shape}, not plain {dtype} (n,)"
         )
-    if not dataset.shape[0]:
+    if not shape[0]:
         return np.zeros(0, dtype)
     place = dataset.id.get_offset()
-    if place is None or place + dataset.nbytes > block.nbytes:
+    if place is None or place + shape[0] * dtype.itemsize > block.nbytes:
         raise ValueError(f"the dataset {dataset.name} is not one block inside the file")
-    return np.frombuffer(block, dtype, dataset.shape[0], place)
+    return np.frombuffer(block, dtype, shape[0], place)
 
 
 def library_words(error: Exception) -> str:

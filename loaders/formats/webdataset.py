@@ -8,6 +8,7 @@ headers are read once, one after the other.
 from __future__ import annotations
 
 import os
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Self
@@ -28,6 +29,7 @@ __all__ = ["WebDatasetReader"]
 
 BLOCK = 512
 REGULAR = (b"0", b"\0", b"7")
+STAMP = re.compile(rb"[0-9a-f]{31}")
 MOST_EXTENDED = 1 << 20
 """A name is no longer than this; a larger extended header is damage, not a name."""
 MOST_DIGITS = 64
@@ -95,8 +97,7 @@ class WebDatasetReader(MappedReader):
         row = self._first_rows[shard]
         if self.meta.id and row < len(self.table):
             place = self.table.base[0] + self.table.offset[0].item(row) - BLOCK
-            stamp = bytes(view[place + 297 : place + 329]).rstrip(b"\0")
-            if stamp != self.meta.id.encode()[:31]:
+            if stamp_of(bytes(view[place : place + BLOCK])) != self.meta.id[:31]:
                 raise PackChangedError(
                     f"{printable(self.files[shard])}: belongs to another pack than "
                     f"{printable(index_path(self.path))}"
@@ -148,6 +149,13 @@ def shard_names(folder: str) -> list[str]:
         raise unreadable(folder, error) from error
     shards = (name for name in names if name.endswith(".tar") and not name.startswith("."))
     return sorted(shards, key=sort_key)
+
+
+def stamp_of(header: bytes) -> str:
+    """Returns the first 31 digits of the id of the pack that made a shard, from the shard's first
+    header; "" where there are none."""
+    stamp = header[297:329].rstrip(b"\0")
+    return stamp.decode() if STAMP.fullmatch(stamp) else ""
 
 
 def shard_files(path: str, meta: PackMeta) -> list[str]:

@@ -6,17 +6,15 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from fastconv.loaders.errors import FastconvError, UsageError, printable
-from fastconv.loaders.measure.cases import Findings, Row, Settings, Source, plan_cases
+from fastconv.loaders.measure.cases import Case, Findings, Row, Settings, Source, plan_cases
 from fastconv.loaders.measure.hosts import Host
 from fastconv.loaders.measure.machine import environment, memory_available, usable_cores
+from fastconv.loaders.measure.sizes import LEAST_WORKER, MOST_MEMORY, fitting
 from fastconv.loaders.measure.verdict import verdict
 
 __all__ = ["Progress", "bench"]
 
 STAGES_MODULE = "fastconv.loaders.measure.stages"
-
-MOST_MEMORY = 0.8
-"""Share of the free memory that workers may be expected to take."""
 
 Progress = Callable[[int, int, str], None]
 """Called with how many measurements are done, how many there are, and what comes next."""
@@ -49,6 +47,7 @@ def bench(
         raise UsageError("nothing to measure: name a folder of images or a pack")
     if len({os.path.realpath(path) for path in paths}) < len(paths):
         raise UsageError("a source is named twice: name each one once")
+    asked = settings
     cases = plan_cases(settings)
     total = settings.rounds * len(cases) * len(paths)
     hosts = [Host(STAGES_MODULE) for _ in paths]
@@ -57,9 +56,10 @@ def bench(
         for host, path in zip(hosts, paths, strict=True):
             progress(0, total, f"opening {printable(path)}")
             sources.append(host.call("describe", os.path.abspath(path), printable(path)))
+        settings = fitting(sources, settings)
         findings = Findings(command, environment(paths[0]), settings, sources, memory_available())
         findings.rows = [Row(source.name, case) for case in cases for source in sources]
-        findings.warnings += warnings(sources, settings)
+        findings.warnings += warnings(sources, settings, asked)
         rows = {(row.source, row.case): row for row in findings.rows}
         turns = list(zip(sources, hosts, strict=True))
         done = 0
@@ -77,6 +77,7 @@ def bench(
     finally:
         for host in hosts:
             host.close()
+    findings.warnings += skipped(findings)
     findings.notes += notes(findings)
     findings.left_out += left_out(findings)
     findings.verdict += verdict(findings)
@@ -86,9 +87,11 @@ def bench(
 def add(row: Row, host: Host, source: Source, settings: Settings, this: int) -> None:
     """Measures a case once more, and adds what was found; from what fails nothing is kept."""
     try:
-        values, row.series = host.call("measure", source, row.case, settings, this)
+        values, row.series, row.left_out = host.call("measure", source, row.case, settings, this)
     except FastconvError as error:
         row.left_out = str(error)
+        row.failed = True
+    if row.left_out:
         row.values, row.series = {}, {}
         return
     for measure, value in values.items():
@@ -103,11 +106,11 @@ def too_large(findings: Findings, row: Row) -> str:
     if row.case.way == "fastloader" or not row.case.workers:
         return ""
     takes = [
-        max(found.values.get("own_workers", [0.0])) / found.case.workers
+        max(found.values["own_workers"]) / found.case.workers
         for found in findings.rows
-        if found.source == row.source and found.case.way == row.case.way and found.case.workers
+        if found.source == row.source and "own_workers" in found.values and found.case.workers
     ]
-    need, free = int(max(takes, default=0.0) * row.case.workers), memory_available()
+    need, free = max(takes, default=LEAST_WORKER) * row.case.workers, memory_available()
     if need <= free * MOST_MEMORY:
         return ""
     words = (
@@ -119,9 +122,14 @@ def too_large(findings: Findings, row: Row) -> str:
     return words
 
 
-def warnings(sources: Sequence[Source], settings: Settings) -> Iterator[str]:
+def warnings(sources: Sequence[Source], settings: Settings, asked: Settings) -> Iterator[str]:
     """Yields what is probably not meant so."""
     first = sources[0]
+    if settings.batch_size != asked.batch_size:
+        yield (
+            f"a batch of {asked.batch_size:,} samples is more than there are: batches of "
+            f"{settings.batch_size:,} are measured"
+        )
     for source in sources[1:]:
         if source.samples != first.samples:
             yield (
@@ -131,6 +139,15 @@ def warnings(sources: Sequence[Source], settings: Settings) -> Iterator[str]:
     cores = usable_cores().usable
     if max(settings.workers) > cores:
         yield f"{max(settings.workers)} workers are more than the {cores} cores that may be used"
+
+
+def skipped(findings: Findings) -> Iterator[str]:
+    """Yields which sources have images that cannot be decoded."""
+    for source in findings.sources:
+        row = findings.row(source.name, Case("decode", way="pillow"))
+        count = max(row.values.get("skipped", [0.0])) if row is not None else 0
+        if count:
+            yield f"{source.name}: images that cannot be decoded were left out: {count:,.0f} times"
 
 
 def notes(findings: Findings) -> Iterator[str]:

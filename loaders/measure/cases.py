@@ -194,6 +194,7 @@ class Row:
         series: Measure -> (seconds, value) of things that change while they are measured, of the
             last round.
         left_out: Why there are no values, "" where there are.
+        failed: Whether it should have been possible to measure it.
     """
 
     source: str
@@ -201,6 +202,7 @@ class Row:
     values: dict[str, list[float]] = field(default_factory=dict)
     series: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     left_out: str = ""
+    failed: bool = False
 
     def spread(self, measure: str) -> Spread | None:
         """Returns the median and the extremes of a measure, None where there are no values."""

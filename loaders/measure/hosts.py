@@ -6,13 +6,20 @@ the process that started it, whatever becomes of that.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
+import os
 import signal
-import sys
+import threading
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
-from multiprocessing.connection import Connection
+from multiprocessing import resource_tracker, util
+from multiprocessing.connection import Connection, wait
+from multiprocessing.synchronize import SemLock
+from types import FrameType
 from typing import Any
 
 import psutil
@@ -24,6 +31,9 @@ __all__ = ["Host"]
 
 PATIENCE_S = 5.0
 """How long a process may take to end by itself, which leaves nothing behind."""
+
+ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+"""Signals that may go to all processes of a command. What they mean is for the first one to say."""
 
 
 class Host:
@@ -64,9 +74,14 @@ class Host:
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, self._module))
-        self._process.start()
+        resource_tracker.ensure_running()  # would let signals through when it is started below
+        connection, theirs = context.Pipe()
+        process = context.Process(
+            target=serve, args=(theirs, self._module, multiprocessing.get_start_method())
+        )
+        with held():  # it inherits this: a signal must not meet a Python that starts
+            process.start()
+            self._process, self._connection = process, connection
         theirs.close()
 
     def close(self) -> None:
@@ -78,19 +93,43 @@ class Host:
         self._process.terminate()
         self._process.join(PATIENCE_S)
         if self._process.is_alive():
-            for process in (*tree(self._process.pid)[1:], self._process):
-                try:
-                    process.kill()
-                except psutil.NoSuchProcess:
-                    continue
+            kill([*tree(self._process.pid)[1:], self._process])
             self._process.join()
 
 
-def serve(connection: Connection, module: str) -> None:
-    """Calls functions for the process at the other end, until that closes it."""
-    # Ctrl-C is for the process that shows what is done; that one ends this one.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+@contextmanager
+def held() -> Iterator[None]:
+    """Lets signals that ask to end wait until the block is over."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def kill(processes: list[psutil.Process]) -> None:
+    """Kills processes, some of which may have ended."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def serve(connection: Connection, module: str, start_method: str) -> None:
+    """Calls functions for the process at the other end, until that closes it.
+
+    Args:
+        connection: To the other end.
+        module: Where the functions are.
+        start_method: How a DataLoader's workers are started where nobody says how.
+    """
+    multiprocessing.set_start_method(start_method, force=True)  # or it would be this process's own
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    threading.Thread(target=end_with_parent, args=(threading.get_ident(),), daemon=True).start()
+    # What cannot be decoded is counted, not told one by one.
+    logging.getLogger("fastconv.loaders").setLevel(logging.ERROR)
     # torch's own, of more workers than cores: whoever measures says so himself.
     warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
     functions: Any = None
@@ -108,4 +147,34 @@ def serve(connection: Connection, module: str) -> None:
         except Exception as error:
             words = " ".join(str(error).split()) or "no message"
             answer = False, printable(f"{type(error).__name__}: {words}")
-        connection.send(answer)
+        try:
+            connection.send(answer)
+        except OSError:  # nobody waits for it any more
+            break
+
+
+def end(number: int, frame: FrameType | None) -> None:
+    """Ends this process and all that it has started, silently, whatever it is doing."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's would tell that workers are killed
+    with suppress(Exception):
+        kill(tree()[1:])
+        # The names of semaphores are all that is left of a process; else another one complains.
+        for finalizer in list(vars(util)["_finalizer_registry"].values()):
+            if finalizer._callback is vars(SemLock)["_cleanup"].__func__:
+                finalizer()
+    os._exit(128 + number)
+
+
+def end_with_parent(main: int) -> None:
+    """Ends this process when the one that started it has ended.
+
+    Args:
+        main: Which thread is the main one.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    signal.pthread_kill(main, signal.SIGTERM)
+    time.sleep(PATIENCE_S)  # the main thread may be deep in a library
+    kill(tree()[1:])
+    os._exit(1)

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import islice
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -75,16 +76,22 @@ class PillowCrop:
 
 
 class Repeated(Sequence[int]):
-    """A sampler that never ends: one random order after another.
+    """A sampler that never ends: one random order after another, while samples arrive.
 
     Args:
         samples: How many samples there are.
         seed: Of the orders.
+        patience: How many indices are given while nothing arrives; then it ends after all.
     """
 
-    def __init__(self, samples: int, seed: int) -> None:
+    def __init__(self, samples: int, seed: int, patience: int) -> None:
         self.samples = samples
         self.seed = seed
+        self.patience = self.left = patience
+
+    def arrived(self) -> None:
+        """Says that samples arrived."""
+        self.left = self.patience
 
     def __len__(self) -> int:
         return 1 << 40
@@ -94,7 +101,8 @@ class Repeated(Sequence[int]):
 
     def __iter__(self) -> Iterator[int]:
         random = np.random.default_rng(self.seed)
-        while True:
+        while self.left > 0:
+            self.left -= self.samples
             yield from random.permutation(self.samples).tolist()
 
 
@@ -119,8 +127,10 @@ def describe(path: str, name: str) -> Source:
     )  # fmt: skip
 
 
-def measure(source: Source, case: Case, settings: Settings, seed: int) -> tuple[Values, Series]:
-    """Returns what is found of one case.
+def measure(
+    source: Source, case: Case, settings: Settings, seed: int
+) -> tuple[Values, Series, str]:
+    """Returns what is found of one case, and why nothing is where it cannot be measured here.
 
     Args:
         source: What is read.
@@ -133,12 +143,15 @@ def measure(source: Source, case: Case, settings: Settings, seed: int) -> tuple[
     """
     gc.collect()  # maps of what was read before would keep their pages in the page cache
     torch.manual_seed(seed)
-    if case.stage == "memory":
-        return memory(source, case, settings, seed)
     stages: dict[str, Callable[[Source, Case, Settings, int], Values]] = {
         "open": opening, "read": reading, "decode": decoding, "load": loading, "copy": copying,
     }  # fmt: skip
-    return stages[case.stage](source, case, settings, seed), {}
+    try:
+        if case.stage == "memory":
+            return *memory(source, case, settings, seed), ""
+        return stages[case.stage](source, case, settings, seed), {}, ""
+    except NotColdError as error:
+        return {}, {}, str(error)
 
 
 def opened(source: Source, settings: Settings, **options: Any) -> PackDataset:
@@ -280,8 +293,17 @@ def decoding(source: Source, case: Case, settings: Settings, seed: int) -> Value
         place = (place + 8) % len(rows) if place + 8 < len(rows) else 0
     seconds, used = time.perf_counter() - began, time.process_time() - cpu
     if not images:
-        raise FastconvError(f"{printable(source.path)}: none of its images can be decoded")
-    return {"images_per_s": images / seconds, "cpu_ms_per_image": used / images * 1e3}
+        raise none_decoded(source)
+    return {
+        "images_per_s": images / seconds,
+        "cpu_ms_per_image": used / images * 1e3,
+        "skipped": float(dataset.skipped),
+    }
+
+
+def none_decoded(source: Source) -> FastconvError:
+    """Returns what to raise where nothing can be loaded."""
+    return FastconvError(f"{printable(source.path)}: none of its images can be decoded")
 
 
 def loader_of(source: Source, case: Case, settings: Settings, sampler: Iterable[int]) -> Any:
@@ -314,7 +336,9 @@ def loading(source: Source, case: Case, settings: Settings, seed: int) -> Values
     are; of a cold one everything after the first batch is, until the samples are used up.
     """
     cold = case.cache == "cold"
-    sampler: Iterable[int] = Repeated(source.samples, seed)
+    patience = 2 * source.samples + settings.batch_size * (case.workers + 1) * (case.prefetch + 2)
+    repeated = Repeated(source.samples, seed, patience)
+    sampler: Sequence[int] = repeated
     found: Values = {}
     if cold:
         sampler = rows_of(source, case, MOST_COLD, seed)
@@ -323,19 +347,28 @@ def loading(source: Source, case: Case, settings: Settings, seed: int) -> Values
     train = training_step(settings.step, device)
     began = time.perf_counter()
     loader = loader_of(source, case, settings, sampler)
-    batches: Any = iter(loader)
-    with closing(batches):
-        images, _ = next(batches)
+    with closing(iter(loader)) as made:
+        batches = noted(made, repeated)
+        images, _ = next(batches, (None, None))
+        if images is None:
+            raise none_decoded(source)
         found["first_batch_s"] = time.perf_counter() - began
         shape = tuple(images.shape[1:])
         if shape != (3, settings.size, settings.size):
             raise FastconvError(f"a batch has images of {shape}")
         train(images.to(device))
         if not cold:
-            for _ in range(ahead(loader)):
-                train(next(batches)[0].to(device, non_blocking=True))
+            for images, _ in islice(batches, ahead(loader)):
+                train(images.to(device, non_blocking=True))
         synchronise(device)
         return found | feeding(batches, train, device, settings)
+
+
+def noted(batches: Iterable[Any], sampler: Repeated) -> Iterator[Any]:
+    """Yields batches, and tells the sampler of each."""
+    for batch in batches:
+        sampler.arrived()
+        yield batch
 
 
 def ahead(loader: Any) -> int:

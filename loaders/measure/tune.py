@@ -12,6 +12,7 @@ from fastconv.loaders.errors import FastconvError, printable
 from fastconv.loaders.measure.cases import Case, Row, Settings, Source, Spread, Way
 from fastconv.loaders.measure.hosts import Host
 from fastconv.loaders.measure.machine import memory_available, usable_cores
+from fastconv.loaders.measure.sizes import LEAST_WORKER, MOST_MEMORY, batch_bytes, fitting
 
 __all__ = ["Tuned", "candidates", "choose", "tune"]
 
@@ -25,9 +26,6 @@ WORTH_ANOTHER_LOOK = 0.85
 """Settings slower than this share of the fastest are not measured a second time."""
 
 LEAST_S = 0.3
-MOST_MEMORY = 0.8
-"""Share of the free memory that a loader may take when no limit is given."""
-
 Progress = Callable[[str, str], None]
 """Called with what was measured last, and what comes next."""
 
@@ -209,6 +207,7 @@ def tune(
     try:
         progress("", f"opening {printable(path)}")
         source: Source = host.call("describe", os.path.abspath(path), printable(path))
+        settings = fitting([source], settings)
         cores = usable_cores().usable
         rows = [Row(source.name, case) for case in candidates(cores, settings.device != "cpu")]
         end = began + budget
@@ -295,7 +294,7 @@ class _Search:
         settings = replace(self.settings, seconds=seconds)
         turn = len(row.values.get("images_per_s", ()))
         try:
-            values, _ = self.host.call("measure", self.source, row.case, settings, turn)
+            values, _, _ = self.host.call("measure", self.source, row.case, settings, turn)
         except FastconvError as error:
             row.left_out = str(error)
             row.values = {}
@@ -307,17 +306,17 @@ class _Search:
 
     def too_large(self, row: Row, rows: Sequence[Row]) -> str:
         """Returns why a setting would take more memory than it may, "" where it does not."""
-        if row.case.way != "dataloader" or not row.case.workers:
-            return ""
+        processes = row.case.workers if row.case.way == "dataloader" else 0
         each = [
             max(other.values["own_workers"]) / other.case.workers
             for other in rows
             if other.values and other.case.way == "dataloader" and other.case.workers
         ]
-        need = max(each, default=0.0) * row.case.workers
+        batches = (row.case.prefetch + 2) * max(processes, 1)
+        need = max(each, default=LEAST_WORKER) * processes + batches * batch_bytes(self.settings)
         if need <= self.limit:
             return ""
-        return f"would take about {need / 1e9:.2g} GB of memory, more than {self.limit / 1e9:.2g}"
+        return f"would take about {need / 1e6:,.3g} MB of memory, more than {self.limit / 1e6:,.3g}"
 
 
 def told_apart(rows: Sequence[Row]) -> bool:

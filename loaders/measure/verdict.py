@@ -171,7 +171,11 @@ def elsewhere(findings: Findings, packs: list[Source]) -> Iterator[str]:
     """Yields what packing gains beside the speed of loading: cold reads, and opening."""
     pack_names = {pack.name for pack in packs}
     for case, measure, words in (
-        (Case("read", "random", "cold"), "us_per_sample", "Random batches from a cold page cache take"),
+        (
+            Case("read", "random", "cold"),
+            "us_per_sample",
+            "Random batches from a cold page cache take",
+        ),
         (Case("open", cache="cold"), "seconds", "Opening, with cold caches, takes"),
         (Case("open"), "seconds", "Opening, with warm caches, takes"),
     ):

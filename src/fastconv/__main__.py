@@ -6,14 +6,27 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 
 from fastconv import __version__
 
 __all__ = ["main"]
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def end(number: int, frame: FrameType | None) -> None:
+    """Ends the process by a signal at once. Nothing has begun yet that would need cleaning up."""
+    name = signal.Signals(number).name
+    words = "interrupted" if number == signal.SIGINT else f"ended by {name}"
+    try:
+        os.write(2, f"error: {words}\n".encode())
+    finally:
+        os._exit(128 + number)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code of one command line.
+    """Returns the exit code of one command line; a command that a signal ended ends the process.
 
     Args:
         argv: The arguments after the command's name; those of this process by default.
@@ -26,16 +39,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         except OSError:  # the command line says it as it does for all commands
             pass
-    try:
-        from fastconv.converters.cli import main as run
+    for number in ENDING:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, end)
+    from fastconv.converters.cli import main as run
 
-        code = run(arguments)
-        # All is done and said: what comes while Python ends changes nothing.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-        return code
-    except KeyboardInterrupt:  # before the command line could say it better
-        return 130
+    code = run(arguments)
+    # All is done and said: what comes while Python ends changes nothing.
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    if code > 128:
+        # At once, as libraries that were interrupted anywhere may not end well by themselves. What
+        # goes to stdout and stderr has been written.
+        os._exit(code)
+    return code
 
 
 if __name__ == "__main__":

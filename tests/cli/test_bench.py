@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
+from fastconv.converters.cli.bench import write_report
 from fastconv.converters.cli.durations import parse_duration
 from fastconv.converters.cli.measuring import parse_latency, parse_step, parse_workers
-from fastconv.loaders.errors import UsageError
+from fastconv.loaders.errors import FastconvError, UsageError
 from fastconv.loaders.measure.cases import Latency, Step
 
 QUICK = ("--rounds", "2", "--seconds", "0.02", "--size", "16", "--batch-size", "2")
@@ -83,7 +86,7 @@ def test_the_demonstration_without_data(fastconv: Any) -> None:
         (("SRC", "--latency", "open=2"), "is no time"),
         (("SRC", "--latency", "close=2ms"), "open=2ms,read=0.5ms"),
         (("SRC", "--device", "nonsense"), "--device nonsense"),
-        (("SRC", "--mock", "1ms"), "leave the sources out"),
+        (("SRC", "--mock", "1ms"), "leave sources"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(
@@ -104,6 +107,78 @@ def test_a_source_that_is_not_there_and_a_report_that_cannot_be_written(
     done = fastconv("bench", images, "--report", tmp_path / "absent" / "report.html")
     assert done.code == 1
     assert "no such folder" in done.err
+
+
+REPORT = "<!DOCTYPE html>\n<title>fastconv bench: images</title>\n"
+
+
+def is_refused(fastconv: Any, report: Path, words: str, *sources: Path) -> None:
+    """Asserts that a report is refused, by a run that would measure for days."""
+    done = fastconv("bench", *sources, "--report", report, "--seconds", "1e5", "--cache", "warm")
+    assert done.code == 2, done.err
+    assert words in done.err
+    assert done.err.count("\n") == 1
+    assert done.out == ""
+
+
+def test_a_report_never_takes_the_place_of_what_is_measured(
+    fastconv: Any, sources: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder, pack = sources
+    picture = folder / "cat" / "0.png"
+    before = picture.read_bytes()
+    (tmp_path / "link").symlink_to(folder)
+    (tmp_path / "linked.html").symlink_to(picture)
+    for report in (
+        folder, pack, folder / "new.html", pack / "data.mdb", picture, tmp_path / "link/cat/0.png",
+        tmp_path / "linked.html", folder / ".." / "images" / "new.html",
+    ):  # fmt: skip
+        is_refused(fastconv, report, "is in the source", *sources)
+    (folder / "old.html").write_text(REPORT)
+    is_refused(fastconv, tmp_path / "link" / "old.html", "is in the source", *sources)
+    assert picture.read_bytes() == before
+
+
+def test_a_report_never_takes_the_place_of_another_file(
+    fastconv: Any, images: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "x.html"
+    for content in (b"", b"mine", b"<!DOCTYPE html>\n<title>mine</title>", b"\xff" * 9999):
+        report.write_bytes(content)
+        is_refused(fastconv, report, "is no report of fastconv bench", images)
+        assert report.read_bytes() == content
+    os.mkfifo(tmp_path / "fifo")
+    for odd in (tmp_path / "fifo", Path(os.devnull), tmp_path):
+        is_refused(fastconv, odd, "is no regular file", images)
+
+
+def test_a_report_takes_the_place_of_an_earlier_one(
+    fastconv: Any, images: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "x.html").write_text(REPORT)
+    (tmp_path / "link.html").symlink_to("x.html")
+    done = fastconv(
+        "bench", images, *QUICK, "--rounds", "1", "--workers", "0", "--cache", "warm", "-q",
+        "--report", tmp_path / "link.html",
+    )  # fmt: skip
+    assert (done.code, done.err) == (0, "")
+    assert (tmp_path / "link.html").is_symlink()
+    assert len((tmp_path / "x.html").read_text(encoding="utf-8")) > 2 * len(REPORT)
+    assert sorted(os.listdir(tmp_path)) == ["images", "link.html", "x.html"]
+
+
+def test_a_report_that_does_not_fit_leaves_the_earlier_one(tmp_path: Path) -> None:
+    report = tmp_path / "x.html"
+    write_report(str(report), REPORT)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(FastconvError, match=r"x.html: the report cannot be written: File too"):
+            write_report(str(report), REPORT * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert report.read_text() == REPORT
+    assert os.listdir(tmp_path) == ["x.html"]
 
 
 def test_settings_are_parsed() -> None:
@@ -130,3 +205,16 @@ def test_a_time_is_parsed(text: str, seconds: float) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter):
         parse_duration(text)
+
+
+def test_a_source_that_cannot_be_decoded_is_bad(fastconv: Any, images: Path) -> None:
+    broken = images.parent / "broken" / "a"
+    broken.mkdir(parents=True)
+    (broken / "0.png").write_bytes((images / "cat" / "0.png").read_bytes()[:40])
+    done = fastconv("bench", broken.parent, *QUICK, "--workers", "0", "--cache", "warm", "--json")
+    assert done.code == 3
+    assert done.answer["status"] == "partial"
+    assert "none of its images can be decoded" in done.answer["bad"][0]["message"]
+    done = fastconv("tune", broken.parent, "--budget", "1", "-q")
+    assert done.code == 1
+    assert "none of its images can be decoded" in done.err

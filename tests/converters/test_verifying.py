@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import re
 import struct
 import tarfile
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ from typing import Any, Self
 
 import h5py
 import lmdb
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -417,6 +419,15 @@ def test_elements_of_variable_length_are_those_of_the_samples(tree: Path, tmp_pa
     change(path, one + 12, struct.pack("<I", 60_000))
     assert "has no value 60000" in verify(path).bad[0].message
     path.write_bytes(whole)
+    (heap,) = struct.unpack_from("<Q", whole, one + 4)
+    free = heap + 16
+    while whole[free : free + 2] != bytes(2):
+        length = int.from_bytes(whole[free + 8 : free + 16], "little")
+        free += 16 + (length + 7) // 8 * 8
+    for at in (heap + 4, heap + 15, free + 13):
+        change(path, at)
+        assert [word.message.rpartition(" at ")[2] for word in verify(path).bad] == [str(heap)]
+        path.write_bytes(whole)
     change(path, start + 16 * 40, whole[start + 16 * 41 : start + 16 * 60])
     assert len(verify(path).bad) == 9
 
@@ -612,7 +623,8 @@ def test_our_tar_without_its_table(tree: Path, tmp_path: Path) -> None:
     pack(tree, path)
     os.unlink(f"{path}.index.safetensors")
     report = verify(path)
-    assert (report.status, report.samples, report.checksums) == ("done", 200, False)
+    assert (report.status, report.samples, report.checksums) == ("partial", 200, False)
+    assert found(report) == [("p.tar.index.safetensors", "bad_record")]
     assert any("no checksums" in line for line in report.warnings)
 
 
@@ -633,6 +645,184 @@ def test_a_raw_folder_whose_files_go_away(tmp_path: Path) -> None:
         (tree / "a/099.png").unlink(missing_ok=True)
 
     assert found(verify(tree, progress=remove)) == [("a/099.png", "vanished")]
+
+
+# -- what other programs read
+
+
+def recreate(path: Path, name: str, kind: Any, **more: Any) -> None:
+    """Puts another dataset in the place of one, with the same bytes as far as the type lets it."""
+    with h5py.File(path, "r+") as file:
+        values = file[name][()]
+        del file[name]
+        plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        for setting, value in more.items():
+            getattr(plan, setting)(*value)
+        space = h5py.h5s.create_simple(values.shape)
+        made = h5py.h5d.create(file.id, name.encode(), kind, space, plan)
+        made.write(h5py.h5s.ALL, h5py.h5s.ALL, values, mtype=kind)
+
+
+def bits(precision: int, offset: int = 0) -> Any:
+    kind = h5py.h5t.STD_U8LE.copy()
+    kind.set_precision(precision)
+    kind.set_offset(offset)
+    return kind
+
+
+U8 = h5py.h5t.STD_U8LE
+CHUNKS: dict[str, Any] = {"set_chunk": [(64,)]}
+STORED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "fewer bits": (bits(4), {}),
+    "bits elsewhere": (bits(4, 2), {}),
+    "signed": (h5py.h5t.STD_I8LE, {}),
+    "bit field": (h5py.h5t.STD_B8LE, {}),
+    "enumerated": (h5py.h5t.py_create(h5py.enum_dtype({"a": 1}, "u1"), logical=True), {}),
+    "in pieces": (U8, CHUNKS),
+    "compressed": (U8, CHUNKS | {"set_deflate": [4]}),
+    "inside its header": (U8, {"set_layout": [h5py.h5d.COMPACT]}),
+    "filled": (U8, {"set_fill_value": [np.array(7, np.uint8)]}),
+}
+
+
+@pytest.mark.parametrize("what", STORED)
+@pytest.mark.parametrize("name", ["pack.h5", "vlen.h5"])
+def test_an_array_of_an_hdf5_that_is_stored_otherwise(
+    tree: Path, tmp_path: Path, name: str, what: str
+) -> None:
+    kind, more = STORED[what]
+    path = tmp_path / name
+    pack(tree, path, sidecars=("txt",), **PACKS[name])
+    recreate(path, "fields/txt/data", kind, **more)
+    if what == "filled":  # our own map has no use for it
+        report = verify(path)
+        assert (report.status, len(report.bad)) == ("partial", 1)
+        assert "fields/txt/data is filled with 7" in report.bad[0].message
+    else:
+        with pytest.raises(CorruptPackError, match=r"the dataset /?fields/txt/data is "):
+            open_pack(path)
+
+
+def test_an_array_of_an_hdf5_that_is_moved_is_well(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pack.h5"
+    pack(tree, path, sidecars=("txt",))
+    recreate(path, "fields/txt/data", U8)
+    assert found(verify(path)) == []
+
+
+def test_an_array_of_an_hdf5_in_another_file(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "pack.h5"
+    pack(tree, path, sidecars=("txt",))
+    recreate(path, "fields/txt/data", U8, set_external=(b"beside.raw", 0, h5py.h5f.UNLIMITED))
+    assert (tmp_path / "beside.raw").exists()
+    with pytest.raises(CorruptPackError, match="not one block inside the file"):
+        verify(path)
+
+
+@pytest.mark.parametrize("name", ["pack.h5", "vlen.h5"])
+def test_one_byte_of_a_type_in_an_hdf5(tree: Path, tmp_path: Path, name: str) -> None:
+    """The library gives other numbers where a type has fewer bits than its bytes hold."""
+    path = tmp_path / name
+    pack(tree, path, sidecars=("txt",), **PACKS[name])
+    whole = path.read_bytes()
+    count = 0
+    for flags, size in ((0, 1), (0, 4), (0, 8), (8, 8)):
+        # How a type of whole numbers is stored: class, flags, size, first bit, number of bits.
+        message = struct.pack("<BBHIHH", 0x10, flags, 0, size, 0, 8 * size)
+        for place in [each.start() for each in re.finditer(re.escape(message), whole)]:
+            for at, byte in ((place + 10, 4 * size), (place + 8, 1), (place, 0x14)):
+                path.write_bytes(whole[:at] + bytes([byte]) + whole[at + 1 :])
+                try:
+                    assert verify(path).status == "partial", (size, at)
+                except CorruptPackError:
+                    count += 1
+    assert count > 30
+
+
+def test_more_than_its_values_in_an_hdf5(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pack.h5"
+    pack(tree, path, sidecars=("txt",))
+    whole = path.read_bytes()
+    with h5py.File(path) as file:
+        length = file["fields/txt/data"].shape[0]
+        header = h5py.h5o.get_info(file["fields/txt/data"].id).addr
+    # The first version of an object's header: 16 bytes, then messages: type, size, flags, content.
+    place = header + 16
+    while (kind := int.from_bytes(whole[place : place + 2], "little")) != 0:
+        place += 8 + int.from_bytes(whole[place + 2 : place + 4], "little")
+        assert place < header + 400
+    assert int.from_bytes(whole[place + 2 : place + 4], "little") >= 24
+    deflate = struct.pack("<BB6xHHHHII", 1, 1, 1, 0, 0, 1, 4, 0)
+    changes = {
+        "goes through a filter": {place: b"\x0b\0", place + 8: deflate},
+        "can grow to": {whole.index(struct.pack("<QQ", length, length)) + 8: b"\xff" * 8},
+    }
+    assert kind == 0
+    for words, pieces in changes.items():
+        for at, data in pieces.items():
+            change(path, at, data)
+        report = verify(path)
+        assert found(report) == [("pack.h5", "bad_record")], words
+        assert words in report.bad[0].message
+        path.write_bytes(whole)
+
+
+def test_a_type_of_text_in_an_hdf5(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pack.h5"
+    pack(tree, path)
+    with h5py.File(path, "r+") as file:
+        value = file["classes"][()]
+        del file["classes"]
+        file["classes"] = np.array(value, h5py.string_dtype("utf-8", len(value)))
+    report = verify(path)
+    assert found(report) == [("pack.h5", "bad_record")]
+    assert "classes is no plain text" in report.bad[0].message
+
+
+# -- files of others beside its own
+
+
+def test_a_foreign_tar_among_the_shards(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "shards"
+    pack(tree, path, **PACKS["shards"])
+    count = len(open_pack(path).meta.shards)
+    names = [f"shards-{count:06d}.tar", "other.tar"]
+    for name in names:
+        tar(path / name, {"1.png": png(1)})
+    (path / ".hidden.tar").write_bytes(b"")
+    report = verify(path)
+    assert sorted(found(report)) == [(name, "bad_record") for name in sorted(names)]
+    assert all("is no shard of this pack" in bad.message for bad in report.bad)
+
+
+@pytest.mark.parametrize("name", ["shards", "pack.lmdb"])
+def test_other_files_in_its_folder_are_noted(tree: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    pack(tree, path, **PACKS[name])
+    for other in (".DS_Store", "a", "b", "c", "d"):
+        (path / other).write_bytes(b"")
+    if name == "pack.lmdb":
+        (path / "lock.mdb").write_bytes(b"")
+    report = verify(path)
+    assert (report.status, report.warnings) == ("done", [])
+    assert report.notices == ["in its folder lie files that are not the pack's: a, b, c and 1 more"]
+
+
+def test_shards_of_ours_without_their_table(tree: Path, tmp_path: Path) -> None:
+    path, other = tmp_path / "shards", tmp_path / "other"
+    pack(tree, path, **PACKS["shards"])
+    pack(tree, other, sidecars=("txt",), **PACKS["shards"])
+    (path / "index.safetensors").unlink()
+    last = sorted(path.iterdir())[-1]
+    last.unlink()
+    report = verify(path)
+    assert found(report) == [("index.safetensors", "bad_record")]
+    assert "cannot tell whether shards or samples are missing" in report.bad[0].message
+    (other / "other-000001.tar").rename(path / "shards-000001.tar")
+    assert found(verify(path))[1:] == [("shards-000001.tar", "bad_record")]
 
 
 # -- pixels

@@ -353,3 +353,19 @@ def test_copies_beside_the_computing_are_in_order(packed: Path) -> None:
         assert images.is_cuda
         assert labels.is_cuda
         assert torch.equal(images.cpu(), expected)
+
+
+def test_a_batch_is_no_larger_than_the_dataset(packed: Path) -> None:
+    images, labels = next(iter(FastLoader(open_dataset(packed, decode=CROP), 10**9)))
+    assert len(images) == len(labels) == COUNT
+
+
+@pytest.mark.parametrize(
+    "argument", [{"batch_size": 2.5}, {"num_workers": "3"}, {"num_workers": 1.5}]
+)
+@pytest.mark.parametrize("make", [FastLoader, make_loader])
+def test_numbers_are_whole_ones(
+    packed: Path, make: Callable[..., Any], argument: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match="whole number"):
+        make(open_dataset(packed, decode=CROP), **{"batch_size": 4, **argument})

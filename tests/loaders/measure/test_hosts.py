@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -57,3 +58,62 @@ def test_a_dead_one_is_told_of_and_replaced(host: Host) -> None:
     os.kill(pid, signal.SIGINT)  # Ctrl-C is not for it
     assert host.call("add", 2, 2) == 4
     host.close()
+
+
+LOADING = """
+import torch, os
+from multiprocessing import get_context
+from torch.utils.data import DataLoader
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self): return 1 << 40
+    def __getitem__(self, index): return torch.zeros(10)
+def load_forever():
+    queue = get_context("spawn").Queue()  # its semaphores have names
+    loader = DataLoader(Numbers(), num_workers=2, batch_size=2, multiprocessing_context="fork")
+    for number, batch in enumerate(loader):
+        if number == 10:
+            print("loading", os.getpid(), flush=True)
+"""
+
+PARENT = """
+import sys
+from fastconv.loaders.measure.hosts import Host
+if __name__ == "__main__":
+    host = Host("loading_module")
+    try:
+        host.call("load_forever")
+    except KeyboardInterrupt:
+        pass
+    finally:
+        host.close()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize("how", ["killed", "Ctrl-C", "host", "all"])
+def test_it_ends_silently_while_it_measures(tmp_path: Path, how: str) -> None:
+    (tmp_path / "loading_module.py").write_text(LOADING, encoding="ascii")
+    (tmp_path / "parent.py").write_text(PARENT, encoding="ascii")
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "parent.py"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+    )  # fmt: skip
+    assert process.stdout is not None
+    word, host = process.stdout.readline().split()
+    assert word == "loading"
+    started = psutil.Process(process.pid).children(recursive=True)
+    assert len(started) >= 4  # the host, its workers, what keeps track of semaphores
+    if how == "killed":
+        process.kill()
+    elif how == "host":
+        os.kill(int(host), signal.SIGTERM)
+    else:
+        os.killpg(process.pid, signal.SIGINT if how == "Ctrl-C" else signal.SIGTERM)
+    out, err = process.communicate()  # until nobody has stderr open any more
+    assert out == ""
+    if how == "host":
+        assert err.splitlines()[-1].endswith("the process that measures ended with exit code 143")
+    else:
+        assert err == ""
+    assert psutil.wait_procs(started, timeout=30)[1] == []

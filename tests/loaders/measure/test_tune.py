@@ -99,5 +99,8 @@ def test_it_stops_when_the_step_is_fed(one_pack: Path) -> None:
 
 def test_a_memory_limit_leaves_workers_out(one_pack: Path) -> None:
     settings = Settings(batch_size=4, size=32)
-    found = tune(str(one_pack), settings, budget=4.0, memory_limit=1000)
-    assert any("more than" in line and "memory" in line for line in found.left_out)
+    found = tune(str(one_pack), settings, budget=3.0, memory_limit=1_000_000)
+    assert any("of memory, more than 1" in line for line in found.left_out)
+    assert found.chosen.way == "fastloader" or found.chosen.workers == 0
+    with pytest.raises(FastconvError, match="of memory, more than"):
+        tune(str(one_pack), settings, budget=3.0, memory_limit=1000)
