@@ -24,6 +24,8 @@ BENCHMARKS = {
     "pack": ["--count", "1000", "--rounds", "3"],
     "read": ["--count", "1000", "--rounds", "3", "--samples", "1000", "--batches", "5"],
     "loaders": ["--count", "1000", "--rounds", "1", "--batches", "5"],
+    "cold": ["--count", "1000", "--rounds", "1", "--samples", "500"],
+    "tune": ["--count", "1000", "--rounds", "1", "--seconds", "0.5", "--budget", "10"],
     "scale": ["--small", "--rounds", "1"],
 }
 """Name -> what makes it small."""

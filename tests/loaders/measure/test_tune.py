@@ -58,7 +58,7 @@ def test_nothing_measured_is_an_error_that_says_why() -> None:
     ("mine", "its", "word"),
     [
         ((1000, 1010), (800, 810), "Sure"),
-        ((1000, 1010), (900, 1005), "Fairly sure"),
+        ((1000, 1010), (870, 1005), "Fairly sure"),
         ((1000, 1010), (990, 1000), "Not sure"),
         ((1000,), (800,), "measured once"),
     ],
