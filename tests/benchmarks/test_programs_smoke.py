@@ -1,5 +1,5 @@
-"""The benchmarks of decoders, cold loaders and tune run, on a handful of images; what they measure is
-not looked at."""
+"""The benchmarks of decoders, cold loaders and tune run, on a handful of images; what they measure
+is not looked at."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-
 
 DECODE = ("RandomResizedCrop(224, flip=0.5)", "Decoding a JPEG", "Resizing", "Pixels")
 COLD = ("Stored bytes", "Decoded, RandomResizedCrop(224)")
