@@ -22,10 +22,10 @@ settings.load_profile("default")
 
 # Whoever started the tests may ignore signals (nohup, a shell's background): commands would inherit
 # that, and rightly go on ignoring them.
-for name, handler in {"SIGHUP": signal.SIG_DFL, "SIGINT": signal.default_int_handler}.items():
-    number = getattr(signal, name, None)
-    if number is not None and signal.getsignal(number) is signal.SIG_IGN:
-        signal.signal(number, handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
