@@ -45,6 +45,10 @@ LEAST_BATCHES = 3
 MOST_MEMORY_S = 20.0
 """How long going through an epoch for its memory may take; what is left out is said."""
 
+TICK = 0.01
+"""Seconds in which the system counts processor time: less than that cannot be told apart from
+none."""
+
 LOOKS = 20
 """How often memory is looked at in an epoch."""
 
@@ -411,7 +415,7 @@ def feeding(
             made += images.shape[0]
         synchronise(device)
         seconds = time.perf_counter() - began
-        used = cpu_seconds(processes) - cpu
+        used = max(cpu_seconds(processes) - cpu, TICK)
         main, workers = memory_used(processes[:1]), memory_used(processes[1:])
     if not made:
         raise FastconvError("there are not enough samples for a second batch: use a smaller batch")

@@ -158,7 +158,7 @@ def better_ways(findings: Findings, base: Source, today: Row) -> Iterator[str]:
             f"{WAYS[way]} with {row.source}, {workers(row)}, gives "
             f"{_median(row, 'images_per_s'):,.0f} images/s: {ratio(gain)}"
         )
-        if cpu is not None:
+        if cpu is not None and cpu.median:  # it is counted in ticks: of a short run it may be 0
             words += f", for {1 / cpu.median:.2f} of the processor time"
         raw = best(findings, base, way) if row.source != base.name else None
         raw_gain = times(raw, today, "images_per_s") if raw is not None else None

@@ -100,3 +100,13 @@ def test_a_folder_alone_has_a_verdict() -> None:
 
 def test_nothing_measured_is_nothing_said() -> None:
     assert verdict(Findings("", {}, Settings(), [RAW])) == []
+
+
+def test_processor_time_too_short_to_be_counted_is_left_out() -> None:
+    found = findings()
+    for row in found.rows:
+        if "cpu_ms_per_image" in row.values:
+            row.values["cpu_ms_per_image"] = [0.0] * 3
+    lines = verdict(found)
+    assert any(line.startswith("FastLoader with") for line in lines)
+    assert not any("processor time" in line for line in lines)
