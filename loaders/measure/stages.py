@@ -79,7 +79,7 @@ class PillowCrop:
         return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
 
 
-class Repeated(Sequence[int]):
+class Repeated(Iterable[int]):
     """A sampler that never ends: one random order after another, while samples arrive.
 
     Args:
@@ -99,9 +99,6 @@ class Repeated(Sequence[int]):
 
     def __len__(self) -> int:
         return 1 << 40
-
-    def __getitem__(self, place: Any) -> Any:
-        raise NotImplementedError
 
     def __iter__(self) -> Iterator[int]:
         random = np.random.default_rng(self.seed)
@@ -342,11 +339,11 @@ def loading(source: Source, case: Case, settings: Settings, seed: int) -> Values
     cold = case.cache == "cold"
     patience = 2 * source.samples + settings.batch_size * (case.workers + 1) * (case.prefetch + 2)
     repeated = Repeated(source.samples, seed, patience)
-    sampler: Sequence[int] = repeated
+    sampler: Iterable[int] = repeated
     found: Values = {}
     if cold:
-        sampler = rows_of(source, case, MOST_COLD, seed)
-        found = cool(source, sampler)
+        sampler = rows = rows_of(source, case, MOST_COLD, seed)
+        found = cool(source, rows)
     device = torch.device(settings.device)
     train = training_step(settings.step, device)
     began = time.perf_counter()

@@ -242,7 +242,7 @@ def test_a_reader_that_went_away_is_not_worth_a_word(
     assert (done.code, done.err) == (0, "")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a full device")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 @pytest.mark.parametrize("arguments", EVERYTHING_SAID)
 def test_output_that_cannot_be_written_is_an_error(
     fastconv_process: Run, arguments: list[str]
@@ -254,7 +254,7 @@ def test_output_that_cannot_be_written_is_an_error(
     assert done.err.count("\n") == 1
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a full device")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 @pytest.mark.parametrize("arguments", [["pack", "--json"], ["info", "none", "--json"]])
 def test_an_error_that_cannot_be_written_as_an_object_is_still_told(
     fastconv_process: Run, arguments: list[str]
