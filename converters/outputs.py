@@ -138,9 +138,10 @@ def refuse_overwrite(out: str, overwrite: bool) -> None:
             meta = open_pack(out).meta
         except FastconvError:
             meta = None
-        own = {"index.safetensors", "lock.mdb"}
-        own |= {shard.name for shard in meta.shards} if meta is not None and meta.id else set()
-        if meta is None or not meta.id or not own.issuperset(os.listdir(out)):
+        own: set[str] = set()
+        if meta is not None and meta.id:
+            own = {*WRITERS.load(meta.format).own_files, *(shard.name for shard in meta.shards)}
+        if not own.issuperset(os.listdir(out)):
             raise UsageError(
                 f"{printable(out)}: a folder that is not a pack, or holds other files too: it is "
                 "not overwritten, remove it yourself"

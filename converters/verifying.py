@@ -4,7 +4,7 @@ What stands between the samples follows from the sample table, so it is made aga
 (`fastconv.converters.structure`); the table itself is compared by the pack's id, a hash over it.
 
 HDF5's own structures may differ from one version of its library to the next. What the library reads
-in them must be what the table says (`fastconv.converters.library`); other differences give a
+in them must be what the table says (`Writer.problems`); other differences give a
 warning only, and with `layout=vlen` are not looked for. In packs that are not fastconv's, or have
 lost their table, there are no checksums: only places are looked at, and pixels when that is asked
 for.
@@ -27,7 +27,6 @@ from fastconv.converters.check import MAX_PIXELS
 from fastconv.converters.engines.choice import Engine, engine_for
 from fastconv.converters.engines.local import Task
 from fastconv.converters.findings import BadPlace, VerifyFailedError, VerifyReport, bytes_differ
-from fastconv.converters.library import library_problems, lost_table, unknown_files
 from fastconv.converters.packing import check_arguments, index_block, source_folder
 from fastconv.converters.plan import Cut, cut_parts, pack_id
 from fastconv.converters.report import Progress, ProgressCallback
@@ -200,16 +199,12 @@ class Verification:
             if os.path.isfile(index) or (reader.notices and writer and writer.table_inside):
                 words = "; ".join(reader.notices) or f"the table {printable(index)} is damaged"
                 self.place(os.path.basename(reader.path), words)
-            else:
-                for where, words in lost_table(reader):
+            elif writer is not None:
+                for where, words in writer.problems(reader):
                     self.place(where, words)
             words = "" if self.decode else ", and its images were not decoded (--decode)"
             self.warnings.append(f"no checksums in this pack: damaged bytes are not noticed{words}")
             return
-        if others := unknown_files(reader):
-            more = f" and {len(others) - MOST_NAMES} more" if len(others) > MOST_NAMES else ""
-            names = ", ".join(map(printable, others[:MOST_NAMES]))
-            self.notices.append(f"in its folder lie files that are not the pack's: {names}{more}")
         found = pack_id(meta, reader.table)
         if found != meta.id:
             self.sound = False
@@ -229,8 +224,29 @@ class Verification:
             self.check_index(index)
         if self.sound and isinstance(reader, MappedReader):
             self.writer = writer
-            for where, words in library_problems(reader):
+            problems = list(writer.problems(reader))
+            for where, words in problems:
                 self.place(where, words)
+            self.note_unknown_files(writer, {where for where, _ in problems})
+
+    def note_unknown_files(self, writer: Writer, told: set[str]) -> None:
+        """Takes note of visible files in a pack's folder that are not the pack's.
+
+        Args:
+            writer: Of its format.
+            told: Names of those that were told of as problems.
+        """
+        reader = self.reader
+        if not os.path.isdir(reader.path):
+            return
+        known = {*writer.own_files, *told, *(shard.name for shard in reader.meta.shards)}
+        others = sorted(
+            name for name in os.listdir(reader.path) if name[0] != "." and name not in known
+        )
+        if others:
+            more = f" and {len(others) - MOST_NAMES} more" if len(others) > MOST_NAMES else ""
+            names = ", ".join(map(printable, others[:MOST_NAMES]))
+            self.notices.append(f"in its folder lie files that are not the pack's: {names}{more}")
 
     def check_index(self, path: str) -> None:
         """Compares the header of a table that lies beside its data; the id covers its columns."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from fastconv.loaders.errors import UsageError
 from fastconv.loaders.meta import PackMeta, Shard
+from fastconv.loaders.reader import Reader
 from fastconv.loaders.registry import Registry
 from fastconv.loaders.table import SampleTable
 
@@ -156,6 +157,7 @@ class Writer(ABC):
         folder_suffixes: Those of `suffixes` whose pack is a folder.
         sharded: Whether a pack may be cut into several data files (OUT is then a folder).
         table_inside: Whether the data file itself holds the sample table.
+        own_files: Names of files in a pack that is a folder, besides its shards.
         names_kind: Whether the frame depends on the images' formats, which are known only when
             their bytes were read.
     """
@@ -168,6 +170,7 @@ class Writer(ABC):
     is_folder: ClassVar[bool] = False
     sharded: ClassVar[bool] = False
     table_inside: ClassVar[bool] = False
+    own_files: ClassVar[tuple[str, ...]] = ()
     names_kind: ClassVar[bool] = False
 
     def __init__(self, options: Any = None) -> None:
@@ -213,6 +216,22 @@ class Writer(ABC):
     @abstractmethod
     def finish(self, folder: str, layout: Layout, meta: PackMeta, table: SampleTable) -> None:
         """Writes what is left when all parts are written; meta and table are final now."""
+
+    @classmethod
+    def problems(cls, reader: Reader) -> Iterable[tuple[str, str]]:
+        """Returns what other programs read in a pack, or miss in it, that its table does not tell.
+
+        Bytes that fastconv writes itself are compared anyway, one by one. A library's own
+        structures differ between its versions, so their bytes prove little: what the library gives
+        to any program is compared with the sample table instead.
+
+        Args:
+            reader: The pack. Without an id it was found to have no table.
+
+        Returns:
+            Each problem's file name, and words.
+        """
+        return ()
 
     def total_size(self, folder: str, layout: Layout) -> int:
         """Returns the bytes of all data files once they are finished."""

@@ -228,6 +228,7 @@ class LMDBWriter(Writer):
     title = "LMDB"
     suffixes = (".lmdb",)
     is_folder = True
+    own_files = ("data.mdb", "lock.mdb")
     table_inside = True
 
     def lay_out(
