@@ -34,9 +34,9 @@ from common import (
 )
 from processes import run
 
+from fastconv.loaders.limits import usable_cores
 from fastconv.loaders.measure.cases import Case, Settings, Source
 from fastconv.loaders.measure.hosts import Host
-from fastconv.loaders.measure.machine import usable_cores
 from fastconv.loaders.measure.tune import candidates, tune, words
 
 __all__ = ["main"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import operator
-import os
 import queue
 import threading
 from collections import deque
@@ -26,28 +25,18 @@ from fastconv.loaders.batches import BatchMemory
 from fastconv.loaders.datasets import PackDataset
 from fastconv.loaders.device import DeviceMover
 from fastconv.loaders.errors import UsageError
+from fastconv.loaders.limits import default_workers
 from fastconv.loaders.sampling import EpochBatch, EpochBatchSampler
 
-__all__ = ["FastLoader", "collate", "default_threads", "make_loader"]
+__all__ = ["FastLoader", "collate", "make_loader"]
 
 PART = 16
 """Samples that a thread takes at a time: the parts of a batch end nearly together, and starting one
 costs nothing beside decoding it."""
 
-MOST_WORKERS = 8
-"""More readers than this seldom help one GPU, and each costs memory."""
-
 _log = logging.getLogger(__name__)
 
 Batch = Any
-
-
-def default_threads() -> int:
-    """Returns how many workers a loader has when nothing is said: one a core, at most eight."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return min(MOST_WORKERS, cores)
 
 
 def collate(samples: Sequence[Any]) -> Any:
@@ -156,7 +145,7 @@ class FastLoader(Iterable[Batch]):
                 "open_dataset, or use torch.utils.data.DataLoader"
             )
         self.num_workers = (
-            default_threads() if num_workers is None else _whole("num_workers", num_workers)
+            default_workers() if num_workers is None else _whole("num_workers", num_workers)
         )
         self.prefetch_factor = _whole("prefetch_factor", prefetch_factor)
         if self.num_workers < 1 or self.prefetch_factor < 1:
@@ -399,7 +388,7 @@ def make_loader(
     Raises:
         UsageError: An argument is wrong.
     """
-    workers = default_threads() if num_workers is None else _whole("num_workers", num_workers)
+    workers = default_workers() if num_workers is None else _whole("num_workers", num_workers)
     fast = isinstance(dataset, PackDataset) and dataset.batch_shape is not None
     if kind == "threads" or (kind == "auto" and fast and workers > 0):
         if persistent_workers is not None:

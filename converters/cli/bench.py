@@ -18,7 +18,6 @@ import typer
 from fastconv.converters.cli import options
 from fastconv.converters.cli.durations import parse_duration
 from fastconv.converters.cli.measuring import (
-    default_workers,
     parse_latency,
     parse_step,
     parse_workers,
@@ -125,6 +124,7 @@ def command(
             return
         if report is not None:
             check_report(report, sources or [])
+        from fastconv.loaders.limits import default_workers
         from fastconv.loaders.measure.bench import bench
         from fastconv.loaders.measure.cases import Settings
         from fastconv.loaders.measure.gpu import chosen_device

@@ -14,14 +14,13 @@ from fastconv.converters.cli.options import JsonOption
 from fastconv.converters.cli.output import aligned, reporting
 from fastconv.converters.cli.sizes import size_text
 from fastconv.loaders.errors import printable
+from fastconv.loaders.limits import MOST_WORKERS
 
 if TYPE_CHECKING:
     from fastconv.loaders.measure.machine import Gpus, Machine, Room
 
 __all__ = ["command", "traps"]
 
-MOST_WORKERS = 8
-"""Workers that a loader has by default on a machine with more cores."""
 PREFETCHED = 2
 """Batches that each worker of a DataLoader makes ahead by default."""
 BATCH = 256 * 3 * 224 * 224 * 4

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from fastconv.loaders.measure.cases import Latency, Step
 
 __all__ = [
-    "default_workers",
     "parse_latency",
     "parse_step",
     "parse_workers",
@@ -60,13 +59,6 @@ def parse_latency(text: str) -> Latency:
             raise UsageError(f"--latency {text}: write open=2ms,read=0.5ms")
         found[name] = parse_duration(value)
     return Latency(**found)
-
-
-def default_workers() -> int:
-    """Returns one a core, at most eight."""
-    from fastconv.loaders.measure.machine import usable_cores
-
-    return min(usable_cores().usable, 8)
 
 
 @contextmanager

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 from fastconv.converters.engines.inline import InlineEngine
 from fastconv.converters.engines.local import LocalEngine
+from fastconv.loaders.limits import usable_cores
 
-__all__ = ["Engine", "default_workers", "engine_for"]
+__all__ = ["Engine", "engine_for"]
 
 Engine = InlineEngine | LocalEngine
 
@@ -17,13 +16,6 @@ the page cache has them."""
 
 INLINE_S = 1.0
 """Seconds of work that are done in this process: starting Python twice costs about half as much."""
-
-
-def default_workers() -> int:
-    """Returns how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def engine_for(workers: int | None, samples: int, size: int, decode: bool) -> Engine:
@@ -38,4 +30,4 @@ def engine_for(workers: int | None, samples: int, size: int, decode: bool) -> En
     """
     if workers is None and not decode and samples / SAMPLES_PER_S + size / BYTES_PER_S < INLINE_S:
         return InlineEngine()
-    return LocalEngine(default_workers() if workers is None else workers)
+    return LocalEngine(usable_cores().usable if workers is None else workers)

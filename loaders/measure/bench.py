@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from fastconv.loaders.errors import FastconvError, UsageError, printable
+from fastconv.loaders.limits import usable_cores
 from fastconv.loaders.measure.cases import Case, Findings, Row, Settings, Source, plan_cases
 from fastconv.loaders.measure.hosts import Host
-from fastconv.loaders.measure.machine import environment, memory_available, usable_cores
+from fastconv.loaders.measure.machine import environment, memory_available
 from fastconv.loaders.measure.sizes import LEAST_WORKER, MOST_MEMORY, fitting
 from fastconv.loaders.measure.verdict import verdict
 

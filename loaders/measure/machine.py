@@ -8,7 +8,6 @@ holds proc, sys and dev; tests make their own.
 from __future__ import annotations
 
 import importlib.metadata
-import math
 import multiprocessing
 import os
 import platform
@@ -18,12 +17,25 @@ import sys
 import sysconfig
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import psutil
+
+from fastconv.loaders.limits import (
+    ROOT,
+    Cores,
+    Mount,
+    control_groups,
+    file_lines,
+    file_number,
+    file_text,
+    inside,
+    mounts,
+    usable_cores,
+)
 
 __all__ = [
     "Cores",
@@ -53,7 +65,6 @@ __all__ = [
     "versions",
 ]
 
-ROOT = Path("/")
 GIB = 1 << 30
 
 PACKAGES = (
@@ -94,32 +105,6 @@ _VIRTUAL_NAMES = ("vd", "xvd")
 _VIRTUAL_MODELS = re.compile(
     r"persistentdisk|msft|virtual|qemu|vmware|vbox|xen|elastic block", re.IGNORECASE
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Cores:
-    """Processor cores.
-
-    Attributes:
-        logical: Of the machine: what `os.cpu_count` says.
-        allowed: Those that this process may be put on (its affinity).
-        quota: How many it may keep busy, by control groups; None sets no limit.
-    """
-
-    logical: int | None
-    allowed: int | None
-    quota: float | None = None
-
-    @property
-    def usable(self) -> int:
-        """How many can be kept busy, at least 1."""
-        known = [self.logical, self.allowed, self.quota and math.ceil(self.quota)]
-        return max(1, min([count for count in known if count], default=1))
-
-    def __str__(self) -> str:
-        if self.logical is None or self.usable == self.logical:
-            return str(self.usable)
-        return f"{self.usable} of {self.logical}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,35 +287,19 @@ def environment(path: str | os.PathLike[str], root: Path = ROOT) -> dict[str, st
 
 def cpu_name(root: Path = ROOT) -> str:
     """Returns the processor's name."""
-    lines = _lines(root / "proc/cpuinfo")
+    lines = file_lines(root / "proc/cpuinfo")
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine() or "unknown"
-
-
-def usable_cores(root: Path = ROOT) -> Cores:
-    """Returns the cores of the machine, and what affinity and control groups leave of them."""
-    logical = os.cpu_count()
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else logical
-    quotas = [_quota(group) for group in _groups("cpu", root)]
-    return Cores(logical, allowed, min([q for q in quotas if q is not None], default=None))
-
-
-def _quota(group: Path) -> float | None:
-    words = _text(group / "cpu.max").split()  # version 2: "400000 100000", or "max 100000"
-    if not words:  # version 1
-        words = [_text(group / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
-    if len(words) != 2 or not all(word.isdecimal() and int(word) for word in words):
-        return None
-    return int(words[0]) / int(words[1])
 
 
 def memory(root: Path = ROOT) -> Memory:
     """Returns the machine's memory, and what control groups leave of it."""
     whole = psutil.virtual_memory()
     limit, available = whole.total, whole.available
-    for group in _groups("memory", root):
+    for group in control_groups("memory", root):
         limits = [
-            _number(group / name) for name in ("memory.max", "memory.high", "memory.limit_in_bytes")
+            file_number(group / name)
+            for name in ("memory.max", "memory.high", "memory.limit_in_bytes")
         ]
         own = min([number for number in limits if number is not None], default=whole.total)
         if own < whole.total:
@@ -341,8 +310,10 @@ def memory(root: Path = ROOT) -> Memory:
 
 def _used(group: Path) -> int:
     """Returns the bytes that a group uses and cannot give back: without the pages of files."""
-    used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes") or 0
-    split = (line.split() for line in _lines(group / "memory.stat"))
+    used = (
+        file_number(group / "memory.current") or file_number(group / "memory.usage_in_bytes") or 0
+    )
+    split = (line.split() for line in file_lines(group / "memory.stat"))
     stat = {words[0]: int(words[1]) for words in split if len(words) == 2 and words[1].isdecimal()}
     total = "total_" if "total_inactive_file" in stat else ""  # version 1: with groups inside
     return used - stat.get(f"{total}inactive_file", 0) - stat.get(f"{total}active_file", 0)
@@ -372,7 +343,7 @@ def open_files() -> OpenFiles | None:
 def file_system(path: str | os.PathLike[str], root: Path = ROOT) -> FileSystem:
     """Returns what a path is on; it may be one that is not there yet."""
     name = os.path.realpath(os.fsdecode(path))
-    mount = _mount_of(name, _mounts(root))
+    mount = _mount_of(name, mounts(root))
     room = _room(Path(name))
     if mount is None:
         return FileSystem(os.fsdecode(path), room=room)
@@ -389,58 +360,23 @@ def _place(kind: str) -> Place:
     return "network" if kind == "fuse" or kind.startswith("fuse.") else "local"
 
 
-@dataclass(frozen=True, slots=True)
-class _Mount:
-    """One line of mountinfo. `root` is the folder of the file system that is seen at `point`."""
-
-    id: str
-    parent: str
-    device: str
-    root: str
-    point: str
-    kind: str
-    source: str
-    options: str
-
-
-def _mounts(root: Path) -> Iterator[_Mount]:
-    # 36 35 98:0 /folder /point rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue
-    for line in _lines(root / "proc/self/mountinfo"):
-        before, _, after = line.partition(" - ")
-        place, about = before.split(" ")[:5], after.split(" ")
-        if len(place) == 5 and len(about) == 3:
-            yield _Mount(*map(_unescaped, (*place, *about)))
-
-
-def _unescaped(field: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
-
-
-def _mount_of(path: str, mounts: Iterable[_Mount]) -> _Mount | None:
+def _mount_of(path: str, given: Iterable[Mount]) -> Mount | None:
     """Returns the mount that a path without links is on, found as the kernel does.
 
     The order of the lines says nothing: of the mounts on one mount, the first on the way to the
     path hides those further down, and is itself hidden by what is mounted on it.
     """
-    over = [mount for mount in mounts if _inside(path, mount.point) is not None]
+    over = [mount for mount in given if inside(path, mount.point) is not None]
     ids = {mount.id for mount in over}
     nearest = [mount for mount in over if mount.parent not in ids or mount.parent == mount.id]
-    found: _Mount | None = None
+    found: Mount | None = None
     while nearest:
         found = min(nearest, key=lambda mount: len(mount.point))
         nearest = [mount for mount in over if mount.parent == found.id != mount.id]
     return found
 
 
-def _inside(path: str, folder: str) -> str | None:
-    """Returns the rest of a path that is a folder or lies in it, else None."""
-    folder = folder.rstrip("/")
-    if path == folder or path.startswith(f"{folder}/"):
-        return path[len(folder) :].strip("/")
-    return None
-
-
-def _disk(mount: _Mount, root: Path) -> str:
+def _disk(mount: Mount, root: Path) -> str:
     links = [root / "sys/dev/block" / mount.device]
     if mount.source.startswith("/dev/"):  # btrfs has devices of its own that are no disks
         links.append(root / "sys/class/block" / Path(mount.source).name)
@@ -452,48 +388,23 @@ def _disk(mount: _Mount, root: Path) -> str:
         block = below[0].resolve()
     if (block / "partition").exists():
         block = block.parent
-    model = _text(block / "device/vendor") + _text(block / "device/model")
+    model = file_text(block / "device/vendor") + file_text(block / "device/model")
     if block.name.startswith(_VIRTUAL_NAMES) or _VIRTUAL_MODELS.search(model):
         return "virtual"
-    turns = _text(block / "queue/rotational").strip()
+    turns = file_text(block / "queue/rotational").strip()
     return {"0": "solid state", "1": "rotating"}.get(turns, "unknown")
-
-
-def _groups(controller: str, root: Path) -> Iterator[Path]:
-    """Yields the folders of the control groups that this process is in, of both versions.
-
-    A limit of any of them holds. In a container the outermost may be all that can be seen.
-    """
-    paths: dict[str, str] = {}
-    for line in _lines(root / "proc/self/cgroup"):  # 4:cpu,cpuacct:/a/b, or 0::/a/b
-        _, _, rest = line.partition(":")
-        controllers, separator, path = rest.partition(":")
-        if separator:
-            paths |= dict.fromkeys(controllers.split(","), path)
-    for mount in _mounts(root):
-        if mount.kind == "cgroup2":
-            path = paths.get("", "")
-        elif mount.kind == "cgroup" and controller in mount.options.split(","):
-            path = paths.get(controller, "")
-        else:
-            continue
-        rest = _inside(path, mount.root) or ""
-        parts = [] if not rest or ".." in rest.split("/") else rest.split("/")
-        point = root / mount.point.strip("/")
-        for depth in range(len(parts), -1, -1):
-            yield point.joinpath(*parts[:depth])
 
 
 def nvidia_driver(root: Path = ROOT) -> str | None:
     """Returns the version of the NVIDIA driver that the kernel has, None without one."""
-    text = _text(root / "proc/driver/nvidia/version")
+    text = file_text(root / "proc/driver/nvidia/version")
     found = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)\s", text)
     return found[1] if found else ("unknown" if text else None)
 
 
 def _listed_gpus(root: Path) -> list[str]:
     files = sorted((root / "proc/driver/nvidia/gpus").glob("*/information"))
-    lines = (line.partition(":") for file in files for line in _lines(file))
+    lines = (line.partition(":") for file in files for line in file_lines(file))
     return [value.strip() for name, _, value in lines if name == "Model"]
 
 
@@ -608,25 +519,8 @@ def _one_line(said: object) -> str:
     return " ".join(text.partition("\n")[0].split())
 
 
-def _text(path: Path) -> str:
-    """Returns what a small file holds, "" where it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return ""
-
-
-def _lines(path: Path) -> list[str]:
-    return _text(path).split("\n")  # splitlines would split at more than that
-
-
 def _listed(folder: Path) -> list[Path]:
     try:
         return list(folder.iterdir())
     except OSError:
         return []
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path).strip()
-    return int(text) if text.isdecimal() else None

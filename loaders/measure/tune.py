@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fastconv.loaders.errors import FastconvError, printable
+from fastconv.loaders.limits import usable_cores
 from fastconv.loaders.measure.cases import Case, Row, Settings, Source, Spread, Way
 from fastconv.loaders.measure.hosts import Host
-from fastconv.loaders.measure.machine import memory_available, usable_cores
+from fastconv.loaders.measure.machine import memory_available
 from fastconv.loaders.measure.sizes import LEAST_WORKER, MOST_MEMORY, batch_bytes, fitting
 
 __all__ = ["Tuned", "candidates", "choose", "tune"]
