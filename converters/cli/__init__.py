@@ -15,7 +15,13 @@ import typer
 from typer.main import get_command
 
 from fastconv import __version__
-from fastconv.converters.cli.output import Out, ReaderGoneError, forget_stdout, prepare_streams
+from fastconv.converters.cli.output import (
+    Out,
+    ReaderGoneError,
+    forget_stdout,
+    lost,
+    prepare_streams,
+)
 
 __all__ = ["COMMANDS", "app", "main"]
 
@@ -95,7 +101,14 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise ReaderGoneError from error
             out.code = error.code if isinstance(error.code, int) else 1  # completion ends like this
         except (Exception, KeyboardInterrupt) as error:
-            out.fail(error)
+            # Commands tell of what they cannot write; here it is the help, which is no file.
+            if isinstance(error, OSError) and error.errno and error.filename is None:
+                unwritten = lost(error)
+                if isinstance(unwritten, ReaderGoneError):
+                    raise unwritten from error
+                out.fail(unwritten)
+            else:
+                out.fail(error)
     except ReaderGoneError:
         forget_stdout()
     return out.code

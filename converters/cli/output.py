@@ -33,6 +33,7 @@ __all__ = [
     "ReaderGoneError",
     "aligned",
     "forget_stdout",
+    "lost",
     "one_line",
     "prepare_streams",
     "reporting",

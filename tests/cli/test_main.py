@@ -243,11 +243,13 @@ def test_a_reader_that_went_away_is_not_worth_a_word(
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@pytest.mark.parametrize("buffered", ["", "1"])
 @pytest.mark.parametrize("arguments", EVERYTHING_SAID)
 def test_output_that_cannot_be_written_is_an_error(
-    fastconv_process: Run, arguments: list[str]
+    fastconv_process: Run, arguments: list[str], buffered: str
 ) -> None:
-    done = fastconv_process(*arguments, redirect=">/dev/full")
+    settings = {"PYTHONUNBUFFERED": buffered}
+    done = fastconv_process(*arguments, redirect=">/dev/full", env=settings)
     assert done.code == 1
     assert done.err.startswith("error: ")
     assert done.err.endswith(": No space left on device\n")
@@ -255,11 +257,13 @@ def test_output_that_cannot_be_written_is_an_error(
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@pytest.mark.parametrize("buffered", ["", "1"])
 @pytest.mark.parametrize("arguments", [["pack", "--json"], ["info", "none", "--json"]])
 def test_an_error_that_cannot_be_written_as_an_object_is_still_told(
-    fastconv_process: Run, arguments: list[str]
+    fastconv_process: Run, arguments: list[str], buffered: str
 ) -> None:
-    done = fastconv_process(*arguments, redirect=">/dev/full")
+    settings = {"PYTHONUNBUFFERED": buffered}
+    done = fastconv_process(*arguments, redirect=">/dev/full", env=settings)
     assert done.code == 2
     _, unwritten = done.err.splitlines()
     assert unwritten == "error: stdout: cannot be written: No space left on device"

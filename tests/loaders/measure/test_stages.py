@@ -137,10 +137,10 @@ def test_a_slow_file_system_is_simulated(source: Source, photos: Path) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_slow_file_system_is_simulated_in_workers(source: Source, workers: int) -> None:
-    slow = replace(SETTINGS, latency=Latency(read=0.01))
+    slow = replace(SETTINGS, latency=Latency(read=0.05))
     case = Case("load", way="dataloader", workers=workers)
     values, _, _ = stages.measure(source, case, slow, 0)
-    assert values["images_per_s"] <= 4 / 0.01 * 1.05
+    assert values["first_batch_s"] >= 0.05  # it cannot sleep less
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
