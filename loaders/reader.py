@@ -188,6 +188,9 @@ class MappedReader(Reader):
             raise CorruptPackError(
                 f"{printable(path)}: damaged: its sample table does not fit what it says of itself"
             )
+        # Looked up once: each takes a twentieth of the time of a read.
+        self._size_of = [column.item for column in table.size]
+        self._offset_of = [column.item for column in table.offset]
         self._table_file = table_file
         self._maps: dict[int, MappedFile] = {}
         self._most_maps = _most_maps()
@@ -274,11 +277,10 @@ class MappedReader(Reader):
             mapped.check()
             if self._table_file is not None and self._table_file is not mapped:
                 self._table_file.check()
-        table = self.table
-        size = table.size[slot].item(row)
+        size: int = self._size_of[slot](row)
         if size < 0:
             return None
-        start = table.base[slot] + table.offset[slot].item(row)
+        start: int = self.table.base[slot] + self._offset_of[slot](row)
         view = mapped.view[start : start + size]
         if view.nbytes != size:
             raise CorruptPackError(

@@ -17,7 +17,7 @@ import numpy as np
 
 from fastconv.loaders.errors import CorruptPackError, PackChangedError, UsageError, printable
 from fastconv.loaders.filenames import sort_key
-from fastconv.loaders.files import MappedFile, first_bytes, map_file, unreadable
+from fastconv.loaders.files import first_bytes, map_file, unreadable
 from fastconv.loaders.index import index_path, load_index
 from fastconv.loaders.kinds import kind_code, kind_of_name
 from fastconv.loaders.meta import PackMeta, Shard
@@ -57,7 +57,9 @@ class WebDatasetReader(MappedReader):
             found = load_index(path)
             if found is not None:
                 meta, table, file = found
-                return cls(path, meta, table, shard_files(path, meta), file)
+                reader = cls(path, meta, table, shard_files(path, meta), file)
+                reader.check_belongs()
+                return reader
         except (CorruptPackError, PackChangedError) as error:
             notices.append(f"the sample table is ignored, the headers are read instead: {error}")
         files = [path]
@@ -75,22 +77,19 @@ class WebDatasetReader(MappedReader):
         reader.notices += notices
         return reader
 
-    def __init__(
-        self,
-        path: str,
-        meta: PackMeta,
-        table: SampleTable,
-        files: Sequence[str],
-        table_file: MappedFile | None = None,
-    ) -> None:
-        super().__init__(path, meta, table, files, table_file)
-        for file, shard, (_, size) in zip(files, meta.shards, self._found, strict=True):
+    def check_belongs(self) -> None:
+        """Checks that the first shard is the table's, and that all have the lengths that it says.
+
+        Raises:
+            PackChangedError: One is another pack's.
+        """
+        for file, shard, (_, size) in zip(self.files, self.meta.shards, self._found, strict=True):
             if size != shard.size:
                 raise PackChangedError(
                     f"{printable(file)}: has {size} bytes, "
-                    f"{printable(index_path(path))} says {shard.size}"
+                    f"{printable(index_path(self.path))} says {shard.size}"
                 )
-        if len(table):
+        if len(self):
             self._mapped(0)
 
     def _check_view(self, shard: int, view: memoryview) -> None:
