@@ -161,14 +161,25 @@ class Case:
     pinned: bool | None = None
     prefetch: int = 2
 
-    def __str__(self) -> str:
-        words = [STAGES[self.stage]]
+    @property
+    def way_words(self) -> str:
+        """How it loads or decodes, "" where there is but one way."""
         if self.stage == "load":
-            words.append(WAYS[self.way or "pillow"])
+            return WAYS[self.way or "pillow"]
         if self.stage == "decode":
-            words.append("Pillow" if self.way == "pillow" else "fused decoder")
+            return "Pillow" if self.way == "pillow" else "fused decoder"
+        return ""
+
+    @property
+    def workers_words(self) -> str:
+        """How many work, and as what."""
+        unit = "thread" if self.way == "fastloader" else "worker"
+        return f"{self.workers} {unit}{'' if self.workers == 1 else 's'}"
+
+    def __str__(self) -> str:
+        words = [STAGES[self.stage], *filter(None, [self.way_words])]
         if self.stage in ("load", "memory"):
-            words.append(f"{self.workers} worker{'' if self.workers == 1 else 's'}")
+            words.append(self.workers_words)
         if self.stage == "read":
             words.append(self.order)
         if self.stage == "copy":

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from html import escape
 
 from fastconv.loaders.measure.cases import Spread
+from fastconv.loaders.measure.numbers import figure, range_of
 
 __all__ = [
     "COLOURS",
@@ -123,23 +124,6 @@ class Bar:
     style: int
     value: Spread
     part: float | None = None
-
-
-def figure(value: float) -> str:
-    """Returns a number with three significant digits, "\u2013" for what is no number."""
-    if not math.isfinite(value):
-        return "\u2013"
-    if value == 0:
-        return "0"
-    value = float(f"{value:.3g}")
-    places = max(0, 2 - math.floor(math.log10(abs(value))))
-    text = f"{value:,.{places}f}" if places <= 6 else f"{value:.2e}"
-    return text.replace("-", "\u2212")
-
-
-def range_of(spread: Spread) -> str:
-    """Returns the extremes of a value, as one text."""
-    return f"{figure(spread.low)} to {figure(spread.high)}"
 
 
 def nice_top(values: Iterable[float]) -> float:

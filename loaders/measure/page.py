@@ -22,13 +22,11 @@ from fastconv.loaders.measure.cases import (
     Stage,
     spread,
 )
-from fastconv.loaders.measure.charts import Bar, Dot, Line, figure, nice_top, range_of
+from fastconv.loaders.measure.charts import Bar, Dot, Line, nice_top
+from fastconv.loaders.measure.numbers import figure, range_of
 from fastconv.loaders.measure.tables import COLUMNS, Column
 
 __all__ = ["render_page"]
-
-
-_DECODERS = {"pillow": "Pillow", "fastloader": "fused decoder", "dataloader": "fused decoder"}
 
 _STYLE = """
 :root { color-scheme: light dark;
@@ -240,20 +238,15 @@ def _words(case: Case, *, way: bool = True) -> str:
     words = []
     if case.stage == "read":
         words.append(f"{case.order} order")
-    if case.way and way and case.stage != "memory":  # its workers decode nothing
-        words.append(_DECODERS[case.way] if case.stage == "decode" else WAYS[case.way])
+    if way and case.way_words:
+        words.append(case.way_words)
     if case.stage in ("load", "memory"):
-        words.append(_workers(case))
+        words.append(case.workers_words)
     if case.stage == "copy":
         words.append("pinned memory" if case.pinned else "pageable memory")
     if case.stage in ("open", "read", "load"):
         words.append(f"{case.cache} cache")
     return ", ".join(words)
-
-
-def _workers(case: Case) -> str:
-    unit = "thread" if case.way == "fastloader" else "worker"
-    return f"{case.workers} {unit}" + ("s" if case.workers != 1 else "")
 
 
 def _capital(text: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fastconv.loaders.measure.cases import STAGES, WAYS, Case, Findings, Row, Spread, Stage
+from fastconv.loaders.measure.cases import STAGES, Case, Findings, Row, Spread, Stage
+from fastconv.loaders.measure.numbers import figure, range_of
 
-__all__ = ["Table", "digits", "tables"]
+__all__ = ["Table", "tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +92,8 @@ def tables(findings: Findings) -> Iterator[Table]:
 
 def title_of(case: Case, findings: Findings) -> str:
     """Returns the title of the table that a case is in."""
-    words = [STAGES[case.stage]]
-    if case.stage == "load":
-        words.append(WAYS[case.way or "pillow"])
-    elif case.stage == "decode":
-        words.append("Pillow" if case.way == "pillow" else "fused decoder")
-    elif case.stage == "read":
+    words = [STAGES[case.stage], *filter(None, [case.way_words])]
+    if case.stage == "read":
         words.append(f"{case.order} order")
     if case.stage in ("open", "read", "load"):
         words.append(f"{case.cache} page cache")
@@ -144,14 +141,7 @@ def text(found: Spread | None, scale: float, wide: bool) -> str:
     """Returns the median, with the smallest and the largest where they are wanted and differ."""
     if found is None:
         return ""
-    ends = digits(found.low * scale), digits(found.high * scale)
-    middle = digits(found.median * scale)
-    return f"{middle} ({ends[0]} to {ends[1]})" if wide and ends[0] != ends[1] else middle
-
-
-def digits(value: float) -> str:
-    """Returns a number with three digits that count."""
-    places = 0 if abs(value) >= 99.95 or not value else 1 if abs(value) >= 9.995 else 2
-    if 0 < abs(value) < 0.0995:
-        places = 3
-    return f"{value:,.{places}f}"
+    found = Spread(found.median * scale, found.low * scale, found.high * scale)
+    middle, ends = figure(found.median), range_of(found)
+    alone = not wide or figure(found.low) == figure(found.high)
+    return middle if alone else f"{middle} ({ends})"

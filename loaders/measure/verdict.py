@@ -16,6 +16,7 @@ from fastconv.loaders.measure.cases import (
     Way,
     times,
 )
+from fastconv.loaders.measure.numbers import figure
 
 __all__ = ["verdict"]
 
@@ -97,7 +98,7 @@ def bound(findings: Findings, base: Source, today: Row) -> str:
     """Returns which stage bounds the run as it is today."""
     waits = _median(today, "wait_share")
     speed = f"{_median(today, 'images_per_s'):,.0f} images/s"
-    how = f"{base.name} with {WAYS[today.case.way or 'pillow']}, {workers(today)}"
+    how = f"{base.name} with {WAYS[today.case.way or 'pillow']}, {today.case.workers_words}"
     if findings.settings.step.kind != "none" and waits < FED:
         return (
             f"The training step bounds this run: {how}, gives {speed}, and the step waits for data "
@@ -155,7 +156,7 @@ def better_ways(findings: Findings, base: Source, today: Row) -> Iterator[str]:
         if gain is None or gain.median < WORTH:
             continue
         words = (
-            f"{WAYS[way]} with {row.source}, {workers(row)}, gives "
+            f"{WAYS[way]} with {row.source}, {row.case.workers_words}, gives "
             f"{_median(row, 'images_per_s'):,.0f} images/s: {ratio(gain)}"
         )
         if cpu is not None and cpu.median:  # it is counted in ticks: of a short run it may be 0
@@ -192,8 +193,8 @@ def elsewhere(findings: Findings, packs: list[Source]) -> Iterator[str]:
         unit, scale = ("s", 1.0) if measure == "seconds" else ("ms a sample", 1e-3)
         if gain.median >= WORTH:
             yield (
-                f"{words} {amount(_median(row, measure) * scale)} {unit} from {row.source} "
-                f"and {amount(_median(base, measure) * scale)} from {findings.baseline.name}: "
+                f"{words} {figure(_median(row, measure) * scale)} {unit} from {row.source} "
+                f"and {figure(_median(base, measure) * scale)} from {findings.baseline.name}: "
                 f"{ratio(gain)}."
             )
 
@@ -230,16 +231,6 @@ def worth(findings: Findings, packs: list[Source], today: Row) -> str:
     )
 
 
-def workers(row: Row) -> str:
-    """Returns a number of workers in words."""
-    return f"{row.case.workers} worker{'' if row.case.workers == 1 else 's'}"
-
-
 def ratio(found: Spread) -> str:
     """Returns how many times, with its spread."""
     return f"{found.median:.2f}x ({found.low:.2f} to {found.high:.2f})"
-
-
-def amount(value: float) -> str:
-    """Returns a number with three digits that count."""
-    return f"{value:.3g}"

@@ -52,7 +52,7 @@ def test_decoding_bounds_and_the_loader_helps() -> None:
     assert "400 images/s" in lines[0]  # with the best number of workers
     assert "1.01x (1.01 to 1.01)" in lines[1]
     assert "even reading that cost nothing would give 1.01x" in lines[1]
-    assert any("FastLoader with out.lmdb, 2 workers" in line and "2.62x" in line for line in lines)
+    assert any("FastLoader with out.lmdb, 2 threads" in line and "2.62x" in line for line in lines)
     assert "packing is not what makes this run faster" in lines[-1]
     assert "Where they do not fit, it is worth it" in lines[-1]
 
