@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastconv.converters.target import left_by_killed_run
+from fastconv.converters.target import exists_already, left_by_killed_run
 from fastconv.converters.writer import WRITERS, Sharding, Writer
 from fastconv.loaders.errors import FastconvError, UsageError, printable
 from fastconv.loaders.index import load_index
@@ -127,7 +127,7 @@ def refuse_overwrite(out: str, overwrite: bool) -> None:
         UsageError: It is not to be replaced.
     """
     if not overwrite and not left_by_killed_run(out):
-        raise UsageError(f"{printable(out)}: exists already: choose another OUT or --overwrite")
+        raise exists_already(out)
     if not (os.path.isfile(out) or os.path.isdir(out) or os.path.islink(out)):
         raise UsageError(
             f"{printable(out)}: is a device, pipe or socket, which a pack does not replace: choose "

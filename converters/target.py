@@ -21,7 +21,7 @@ from fastconv.converters.below import remove_tree
 from fastconv.converters.system import held_signals, rename_new, swap
 from fastconv.loaders.errors import FastconvError, UsageError, printable
 
-__all__ = ["Target", "left_by_killed_run"]
+__all__ = ["Target", "exists_already", "left_by_killed_run"]
 
 PATIENCE_S = 10.0
 """How long the workers of a run that was killed may take to end; the system kills them at once."""
@@ -186,7 +186,7 @@ class Target:
             if source is not None:
                 sync_tree(source)
         if not overwrite and os.path.lexists(self.out):
-            raise self._exists()
+            raise exists_already(self.out)
         for ending, source in files.items():
             if source is not None:
                 os.rename(source, self.path(f"new{ending}"))
@@ -196,11 +196,6 @@ class Target:
             self.discard()
             if waiting:
                 self._notice(f"{printable(self.out)}: was published before the run was interrupted")
-
-    def _exists(self) -> UsageError:
-        return UsageError(
-            f"{printable(self.out)}: exists already: choose another OUT or --overwrite"
-        )
 
     def _write_journal(self, endings: Iterable[str]) -> None:
         steps = {}
@@ -235,7 +230,7 @@ class Target:
                 ) from error
             self._half_published = False
             if isinstance(error, FileExistsError):
-                raise self._exists() from error
+                raise exists_already(self.out) from error
             raise
         self._half_published = False
 
@@ -278,6 +273,14 @@ class Target:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def exists_already(out: str) -> UsageError:
+    """Returns what to raise where something is at OUT that is not to be replaced."""
+    return UsageError(
+        f"{printable(out)}: exists already: choose another OUT, or --overwrite "
+        "(in Python overwrite=True)"
+    )
 
 
 def inode(path: str) -> int | None:

@@ -372,9 +372,10 @@ class Verification:
                     should = bytearray(expected.read(place, end))
                     found += len(differing(place, actual.read(place, end), should))
         if found or size != structure.size:
+            places = f"{found} places" if found > 1 else "one place"
             self.warnings.append(
                 f"{printable(file)}: the {structure.writer.title} library that is installed here "
-                f"writes other bytes in {found or 1} places between the samples: damaged, or made "
+                f"writes other bytes in {places} between the samples: damaged, or made "
                 "by another version"
             )
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, Subset, default_collate
 
 from fastconv.loaders.batches import BatchMemory
 from fastconv.loaders.datasets import PackDataset
@@ -93,11 +93,10 @@ class FastLoader(Iterable[Batch]):
 
     Each pass over the loader is the next epoch. Order and random crops depend on (seed, epoch,
     index) alone. A batch belongs to whoever took it: its memory is used again only when nobody
-    refers to
-        it.
+    refers to it.
 
     Args:
-        dataset: A Dataset of fastconv.
+        dataset: A Dataset of fastconv, or torch's `Subset` of one, as `random_split` gives.
         batch_size: Samples of a batch.
         shuffle: Whether the order is another one in each epoch.
         sampler: Gives the indices instead, such as a DistributedSampler.
@@ -123,7 +122,7 @@ class FastLoader(Iterable[Batch]):
 
     def __init__(
         self,
-        dataset: PackDataset,
+        dataset: PackDataset | Subset[Any],
         batch_size: int = 1,
         *,
         shuffle: bool = False,
@@ -138,11 +137,11 @@ class FastLoader(Iterable[Batch]):
         collate_fn: Callable[[list[Any]], Any] = collate,
         seed: int = 0,
     ) -> None:
-        if not isinstance(dataset, PackDataset):
+        whole, rows = whole_of(dataset)
+        if not isinstance(whole, PackDataset):
             raise UsageError(
-                f"FastLoader reads Datasets of fastconv, not {type(dataset).__name__}: make "
-                "one with "
-                "open_dataset, or use torch.utils.data.DataLoader"
+                "FastLoader reads Datasets of fastconv, and Subsets of them, not "
+                f"{type(dataset).__name__}: make one with open_dataset, or use make_loader"
             )
         self.num_workers = (
             default_workers() if num_workers is None else _whole("num_workers", num_workers)
@@ -150,7 +149,7 @@ class FastLoader(Iterable[Batch]):
         self.prefetch_factor = _whole("prefetch_factor", prefetch_factor)
         if self.num_workers < 1 or self.prefetch_factor < 1:
             raise UsageError("FastLoader needs at least one thread, and one batch made ahead")
-        self.dataset = dataset
+        self.dataset = whole
         self.batch_size = _whole("batch_size", batch_size)
         self.collate_fn = collate_fn
         self.batch_sampler = EpochBatchSampler(
@@ -160,12 +159,13 @@ class FastLoader(Iterable[Batch]):
             sampler=sampler,
             drop_last=drop_last,
             seed=seed,
+            rows=rows,
         )
         self.device = None if device is None else torch.device(device)
         on_gpu = self.device is not None and self.device.type == "cuda"
         self.pin_memory = on_gpu if pin_memory is None else pin_memory
         self._memory: BatchMemory | None = None
-        size = dataset.batch_shape
+        size = whole.batch_shape
         if size is not None:
             # Those made ahead, the one in use, and the one before it.
             kept = self.prefetch_factor + 2
@@ -204,6 +204,20 @@ class FastLoader(Iterable[Batch]):
                 _log.warning(
                     "samples skipped: %d, the first: %s", len(epoch.skipped), epoch.skipped[0]
                 )
+
+
+def whole_of(dataset: Any) -> tuple[Any, npt.NDArray[np.int64] | None]:
+    """Returns the Dataset of fastconv that a `Subset` is of, and which of its samples, int64 (n,).
+
+    So the batches' indices keep the epoch, which a Subset would drop. Any other Dataset is returned
+    as it is, and None.
+    """
+    whole, rows = dataset, None
+    while type(whole) is Subset:  # what is derived from it may do something of its own
+        indices = np.asarray(whole.indices, np.int64)
+        rows = indices if rows is None else indices[rows]
+        whole = whole.dataset
+    return (whole, rows) if isinstance(whole, PackDataset) else (dataset, None)
 
 
 def _whole(name: str, value: object) -> int:
@@ -389,7 +403,8 @@ def make_loader(
         UsageError: An argument is wrong.
     """
     workers = default_workers() if num_workers is None else _whole("num_workers", num_workers)
-    fast = isinstance(dataset, PackDataset) and dataset.batch_shape is not None
+    whole, rows = whole_of(dataset)
+    fast = isinstance(whole, PackDataset) and whole.batch_shape is not None
     if kind == "threads" or (kind == "auto" and fast and workers > 0):
         if persistent_workers is not None:
             raise UsageError("persistent_workers is for processes: threads start in no time")
@@ -403,15 +418,16 @@ def make_loader(
     if kind not in ("auto", "processes"):
         raise UsageError(f"kind is {kind!r}: it can be 'auto', 'threads' or 'processes'")
     batches = EpochBatchSampler(
-        len(dataset), batch_size, shuffle=shuffle, sampler=sampler, drop_last=drop_last, seed=seed
-    )
+        len(dataset), batch_size, shuffle=shuffle, sampler=sampler, drop_last=drop_last, seed=seed,
+        rows=rows,
+    )  # fmt: skip
     if workers:
         more.setdefault("prefetch_factor", prefetch_factor or 2)
         more.setdefault(
             "persistent_workers", True if persistent_workers is None else persistent_workers
         )
     return _ProcessLoader(
-        dataset,
+        whole,
         batch_sampler=batches,
         num_workers=workers,
         pin_memory=torch.cuda.is_available() if pin_memory is None else pin_memory,

@@ -8,6 +8,7 @@ drawn for a sample depends on (seed, epoch, index) alone, whoever draws it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,7 @@ class EpochBatchSampler(Sampler[list[int]]):
         sampler: Gives the indices instead. An epoch that it was told (`set_epoch`) counts here too.
         drop_last: Whether to leave out the last batch when it is shorter.
         seed: Of the order, and of what is drawn for each sample.
+        rows: Of a part of a Dataset: which of its samples they are, int64 (samples,).
 
     Raises:
         UsageError: An argument is wrong.
@@ -76,6 +78,7 @@ class EpochBatchSampler(Sampler[list[int]]):
         sampler: Iterable[int] | None = None,
         drop_last: bool = False,
         seed: int = 0,
+        rows: npt.NDArray[np.int64] | None = None,
     ) -> None:
         if batch_size < 1:
             raise UsageError(f"a batch has at least one sample, not {batch_size}")
@@ -89,6 +92,7 @@ class EpochBatchSampler(Sampler[list[int]]):
         self.sampler = sampler
         self.drop_last = drop_last
         self.seed = seed
+        self.rows = rows
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -104,19 +108,19 @@ class EpochBatchSampler(Sampler[list[int]]):
         # Who forgets the sampler's set_epoch gets its order again, as with torch, but other crops.
         epoch = max(self.epoch, getattr(self.sampler, "epoch", 0))
         self.epoch = epoch + 1
+        for batch in self._batches(epoch):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield EpochBatch(
+                    batch if self.rows is None else self.rows[batch].tolist(), self.seed, epoch
+                )
+
+    def _batches(self, epoch: int) -> Iterator[list[int]]:
         if self.sampler is None:
             assert self.samples is not None
             order = epoch_order(self.samples, self.seed, epoch, self.shuffle)
             for start in range(0, len(order), self.batch_size):
-                batch = order[start : start + self.batch_size].tolist()
-                if len(batch) == self.batch_size or not self.drop_last:
-                    yield EpochBatch(batch, self.seed, epoch)
+                yield order[start : start + self.batch_size].tolist()
             return
-        batch = []
-        for index in self.sampler:
-            batch.append(int(index))
-            if len(batch) == self.batch_size:
-                yield EpochBatch(batch, self.seed, epoch)
-                batch = []
-        if batch and not self.drop_last:
-            yield EpochBatch(batch, self.seed, epoch)
+        indices = map(int, self.sampler)
+        while batch := list(islice(indices, self.batch_size)):
+            yield batch

@@ -156,7 +156,7 @@ ShardSizeOption = Annotated[
         "--shard-size",
         parser=parse_size,
         metavar="SIZE",
-        help="No shard is larger: 256MB, 1GiB or bytes.",
+        help="No shard is larger, unless one sample is: 256MB, 1GiB or bytes.",
         rich_help_panel=FORMAT,
         show_default="256MB",
     ),

@@ -32,6 +32,7 @@ __all__ = [
     "Out",
     "ReaderGoneError",
     "aligned",
+    "counted",
     "forget_stdout",
     "lost",
     "one_line",
@@ -52,6 +53,13 @@ def one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def counted(count: int, what: str) -> str:
+    """Returns a number of things in words: `1 class`, `2 classes`."""
+    if count == 1:
+        return f"1 {what}"
+    return f"{count:,} {what}{'es' if what.endswith('s') else 's'}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fastconv.converters.cli import options
-from fastconv.converters.cli.output import Out, reporting
+from fastconv.converters.cli.output import Out, counted, reporting
 from fastconv.converters.cli.progress import showing
 from fastconv.converters.cli.selection import left_out, selection
 from fastconv.converters.cli.sizes import size_text
@@ -110,13 +111,17 @@ def how_to_cut(shard_size: int | None, shard_samples: int | None) -> Sharding | 
 def summarize(report: PackReport, out: Out) -> None:
     """Prints what was packed."""
     from fastconv.converters.writer import WRITERS
+    from fastconv.loaders.index import index_path
 
-    name, title = printable(report.output), WRITERS.load(report.format).title
-    classes = f" in {len(report.classes):,} classes" if report.classes else ""
+    name, writer = printable(report.output), WRITERS.load(report.format)
+    classes = f" in {counted(len(report.classes), 'class')}" if report.classes else ""
     out.summary(
-        f"{name}: {report.samples:,} images{classes}, {size_text(report.size)} ({title}), "
+        f"{name}: {counted(report.samples, 'image')}{classes}, "
+        f"{size_text(report.size)} ({writer.title}), "
         f"{report.seconds:.1f} s, {report.samples / max(report.seconds, 1e-3):,.0f} images/s"
     )
+    if not writer.table_inside and not os.path.isdir(report.output):
+        out.summary(f"its table lies beside it: keep {printable(index_path(report.output))} too")
     if what := left_out(report.ignored):
         out.summary(f"left out: {what}")
     if report.bad:

@@ -13,6 +13,9 @@ from fastconv.converters.cli.sizes import parse_size
 
 __all__ = ["command"]
 
+IMPORTS = "from fastconv.loaders import RandomResizedCrop, make_loader, open_dataset"
+"""What the line needs that is printed."""
+
 
 def command(
     source: Annotated[
@@ -68,6 +71,7 @@ def command(
         out.answer |= found.to_json()
         for line in found.left_out:
             out.note(f"left out: {line}")
+        out.print(IMPORTS)
         out.print(found.line)
         for line in found.why:
             out.summary(line)

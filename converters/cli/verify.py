@@ -59,7 +59,8 @@ def command(
 ) -> None:
     """Check every checksum of a pack, and every byte between the samples.
 
-    Nothing is written. The exit code is 3 where anything is damaged, and each is named.
+    Nothing is written. The exit code is 3 where anything is damaged, and
+    each is named; 1 where the damage keeps the pack from being opened.
 
     $ fastconv verify out.lmdb
 

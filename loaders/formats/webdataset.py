@@ -74,6 +74,12 @@ class WebDatasetReader(MappedReader):
                     f"one, such as {printable(os.path.join(path, alone[0]))}"
                 )
         reader = cls.scanned(path, files)
+        if not notices and len(reader) and stamp_of(bytes(reader._mapped(0).view[:BLOCK])):
+            notices.append(
+                f"its table {printable(os.path.basename(index_path(path)))} is not "
+                f"{'in' if os.path.isdir(path) else 'beside'} it: without it paths, class names "
+                "and checksums are unknown: copy it along"
+            )
         reader.notices += notices
         return reader
 

@@ -12,6 +12,7 @@ from fastconv.loaders.measure.hosts import Host
 from fastconv.loaders.measure.machine import environment, memory_available
 from fastconv.loaders.measure.sizes import LEAST_WORKER, MOST_MEMORY, fitting
 from fastconv.loaders.measure.verdict import verdict
+from fastconv.loaders.open import require_path
 
 __all__ = ["Progress", "bench"]
 
@@ -49,6 +50,8 @@ def bench(
     if len({os.path.realpath(path) for path in paths}) < len(paths):
         raise UsageError("a source is named twice: name each one once")
     asked = settings
+    for path in paths:
+        require_path(path)
     cases = plan_cases(settings)
     total = settings.rounds * len(cases) * len(paths)
     hosts = [Host(STAGES_MODULE) for _ in paths]

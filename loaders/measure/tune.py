@@ -14,6 +14,7 @@ from fastconv.loaders.measure.cases import Case, Row, Settings, Source, Spread, 
 from fastconv.loaders.measure.hosts import Host
 from fastconv.loaders.measure.machine import memory_available
 from fastconv.loaders.measure.sizes import LEAST_WORKER, MOST_MEMORY, batch_bytes, fitting
+from fastconv.loaders.open import require_path
 
 __all__ = ["Tuned", "candidates", "choose", "tune"]
 
@@ -202,6 +203,7 @@ def tune(
     Raises:
         FastconvError: The source cannot be read, or nothing could be measured in the time.
     """
+    require_path(path)
     began = time.monotonic()
     host = Host("fastconv.loaders.measure.stages")
     limit = memory_limit if memory_limit is not None else int(memory_available() * MOST_MEMORY)

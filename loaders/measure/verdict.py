@@ -113,8 +113,8 @@ def bound(findings: Findings, base: Source, today: Row) -> str:
     cold = " from a cold page cache" if state(findings) == "cold" else ""
     waiting = f"; the step waits for data {waits:.0%} of its time" if waits < 0.95 else ""
     return (
-        f"{what} bounds this run: of the {read + decode:.2f} ms that one thread takes for an image "
-        f"of {base.name}, {share:.0%} is decoding and {1 - share:.0%} reading{cold}. {how}, gives "
+        f"{what} bounds this run: of the {read + decode:.2f} ms that one thread takes for one "
+        f"image, {share:.0%} is decoding and {1 - share:.0%} reading{cold}. {how}, gives "
         f"{speed}{waiting}."
     )
 
@@ -164,12 +164,12 @@ def better_ways(findings: Findings, base: Source, today: Row) -> Iterator[str]:
         raw = best(findings, base, way) if row.source != base.name else None
         raw_gain = times(raw, today, "images_per_s") if raw is not None else None
         if raw_gain is not None:
-            words += f". From {base.name} it gives {ratio(raw_gain)}"
+            words += f". {WAYS[way]} with {base.name} gives {ratio(raw_gain)}"
         yield f"{words}."
 
 
 def elsewhere(findings: Findings, packs: list[Source]) -> Iterator[str]:
-    """Yields what packing gains beside the speed of loading: cold reads, and opening."""
+    """Yields what packing gains or loses beside the speed of loading: cold reads, and opening."""
     pack_names = {pack.name for pack in packs}
     for case, measure, words in (
         (
@@ -190,8 +190,8 @@ def elsewhere(findings: Findings, packs: list[Source]) -> Iterator[str]:
             continue
         row, gain = max(found, key=lambda one: one[1].median)
         base = findings.row(findings.baseline.name, case)
-        unit, scale = ("s", 1.0) if measure == "seconds" else ("ms a sample", 1e-3)
-        if gain.median >= WORTH:
+        unit, scale = ("ms", 1e3) if measure == "seconds" else ("ms a sample", 1e-3)
+        if not 1 / WORTH < gain.median < WORTH:  # a loss is said as well
             yield (
                 f"{words} {figure(_median(row, measure) * scale)} {unit} from {row.source} "
                 f"and {figure(_median(base, measure) * scale)} from {findings.baseline.name}: "

@@ -102,7 +102,7 @@ def test_a_source_that_is_not_there_and_a_report_that_cannot_be_written(
     fastconv: Any, images: Path, tmp_path: Path
 ) -> None:
     done = fastconv("bench", tmp_path / "absent.lmdb", *QUICK, "-q")
-    assert done.code == 1
+    assert done.code == 2
     assert "absent.lmdb: no such file" in done.err
     done = fastconv("bench", images, "--report", tmp_path / "absent" / "report.html")
     assert done.code == 1

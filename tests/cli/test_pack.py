@@ -261,3 +261,18 @@ def test_few_open_files(fastconv_process: Run, images: Path, tmp_path: Path, lim
         assert done.err.count("\n") == 1
     else:
         assert done.err == ""
+
+
+def test_a_tar_without_its_table_says_what_is_lost(
+    fastconv: Any, images: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.tar"
+    done = fastconv("pack", images, out)
+    assert f"keep {out}.index.safetensors too" in done.out
+    Path(f"{out}.index.safetensors").unlink()
+    done = fastconv("info", out)
+    assert done.code == 0
+    assert "its table out.tar.index.safetensors is not beside it" in done.err
+    done = fastconv("unpack", out, tmp_path / "restored")
+    assert "class names" in done.err
+    assert "keep" not in fastconv("pack", images, tmp_path / "out.h5").out

@@ -8,13 +8,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler, Subset, random_split
 
 from fastconv.converters import pack
 from fastconv.loaders import (
@@ -369,3 +369,22 @@ def test_numbers_are_whole_ones(
 ) -> None:
     with pytest.raises(UsageError, match="whole number"):
         make(open_dataset(packed, decode=CROP), **{"batch_size": 4, **argument})
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_a_part_of_a_dataset_gives_the_pixels_of_the_whole(
+    packed: Path, kind: Literal["threads", "processes"]
+) -> None:
+    """A split of a split, whose random crops are those of the same samples in the whole."""
+    whole = open_dataset(packed, decode=CROP)
+    split, _ = random_split(whole, [40, COUNT - 40], torch.Generator().manual_seed(1))
+    part = Subset(split, range(5, 25))
+    indices = [split.indices[place] for place in part.indices]
+    expected = torch.cat([images for images, _ in FastLoader(whole, 8, sampler=indices, seed=3)])
+    loader = make_loader(part, 8, kind=kind, num_workers=1, seed=3)
+    assert len(loader) == 3
+    images, labels = zip(*loader, strict=True)
+    assert torch.equal(torch.cat(images), expected)
+    assert torch.cat(labels).tolist() == whole.targets[indices].tolist()
+    sampled = make_loader(part, 4, kind=kind, num_workers=1, seed=3, sampler=[19, 0])
+    assert next(iter(sampled))[1].tolist() == whole.targets[[indices[19], indices[0]]].tolist()

@@ -110,3 +110,8 @@ def test_processor_time_too_short_to_be_counted_is_left_out() -> None:
     lines = verdict(found)
     assert any(line.startswith("FastLoader with") for line in lines)
     assert not any("processor time" in line for line in lines)
+
+
+def test_what_packing_loses_is_said_too() -> None:
+    found = findings(cold=(100.0, 300.0))
+    assert any("Random batches" in line and "0.33x" in line for line in verdict(found))
