@@ -214,9 +214,7 @@ class PackDataset(Dataset[Any]):
         each: list[list[float]] = numbers.tolist()
         return each
 
-    def _image(
-        self, data: memoryview, draw: Sequence[float], out: npt.NDArray[np.uint8] | None
-    ) -> Any:
+    def _image(self, data: bytes, draw: Sequence[float], out: npt.NDArray[np.uint8] | None) -> Any:
         """Returns an image as `decode` says."""
         if self.decode == "pil":
             return decode_pil(data, self.mode, self.exif_transpose)
@@ -236,13 +234,13 @@ class PackDataset(Dataset[Any]):
         out: npt.NDArray[np.uint8] | None = None,
     ) -> Any:
         """Returns one field of a sample, decoded; None where the sample lacks it."""
-        data = reader.read(row, slot)
+        data = reader.load(row, slot)
         if data is None:
             if slot == 0:
                 _no_image(reader, row)
             return None
         if self.decode is None:
-            return bytes(data)
+            return data
         if slot:
             return to_text(reader.table.fields[slot], data)
         try:

@@ -81,8 +81,9 @@ def first_bytes(path: str, count: int) -> bytes:
 class MappedFile:
     """A whole regular file, mapped; it is unmapped when the last view on it is gone.
 
-    Touching what was cut off since then kills the process (SIGBUS). `check` tells that shortly
-    before; nothing can tell it to who holds a view already.
+    Touching what was cut off since then kills the process (SIGBUS), and so does a disk that fails.
+    `check` tells the former shortly before; nothing can tell it to who holds a view already. `read`
+    copies, and always ends with an error instead.
 
     Args:
         path: Where it lies.
@@ -97,21 +98,38 @@ class MappedFile:
         OSError: It cannot be read, or is no regular file.
     """
 
-    __slots__ = ("_map", "due", "inode", "path", "view")
+    __slots__ = ("_fd", "_map", "due", "inode", "path", "view")
 
     def __init__(self, path: str) -> None:
-        fd = open_file(path)
+        self._fd = open_file(path)
         try:
-            status = os.fstat(fd)
-            self._map = mmap.mmap(fd, 0, access=mmap.ACCESS_READ) if status.st_size else None
+            status = os.fstat(self._fd)
+            self._map = mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ) if status.st_size else None
         except ValueError as error:  # it has lost its bytes just now
             raise OSError(errno.EIO, str(error), path) from error
-        finally:
-            os.close(fd)
         self.path = path
         self.view = memoryview(b"" if self._map is None else self._map)
         self.inode = status.st_dev, status.st_ino
         self.due = 0.0
+
+    def __del__(self) -> None:
+        if hasattr(self, "_fd"):
+            os.close(self._fd)
+
+    def read(self, start: int, size: int) -> bytes:
+        """Returns a copy of these bytes of the file: fewer, where it ends before.
+
+        Raises:
+            OSError: The disk answers with an error.
+        """
+        if hasattr(os, "pread"):
+            data = os.pread(self._fd, size, start)
+            while 0 < len(data) < size and (
+                more := os.pread(self._fd, size - len(data), start + len(data))
+            ):
+                data += more  # the system gives 2 GiB at once, no more
+            return data
+        return bytes(self.view[start : start + size])
 
     def check(self) -> None:
         """Checks that nothing of the file was cut off since it was mapped.

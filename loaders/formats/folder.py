@@ -103,13 +103,17 @@ class FolderReader(Reader):
         return cls(path, listing)
 
     def read(self, row: int, slot: int = 0) -> memoryview | None:
+        data = self.load(row, slot)
+        return None if data is None else memoryview(data)
+
+    def load(self, row: int, slot: int = 0) -> bytes | None:
         table = self.table
         if slot and table.size[slot].item(row) < 0:
             return None
         path = table.names(row)[slot] if slot else table.path(row)
         file = os.path.join(self.root, path)
         try:
-            return memoryview(read_file(file))
+            return read_file(file)
         except OSError as error:
             why, reason = _explain(file, error)
             beside = f": {printable(path)}" if slot else ""

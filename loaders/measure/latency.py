@@ -74,6 +74,15 @@ class _SlowReader(Reader):
         return cls(find_format(path).open(path), Latency())
 
     def read(self, row: int, slot: int = 0) -> memoryview | None:
+        self._wait(row)
+        return self._reader.read(row, slot)
+
+    def load(self, row: int, slot: int = 0) -> bytes | None:
+        self._wait(row)
+        return self._reader.load(row, slot)
+
+    def _wait(self, row: int) -> None:
+        """Waits until the bytes of a row have arrived."""
         if self._in_files:
             time.sleep(self._latency.open + self._latency.read)
         else:
@@ -81,7 +90,6 @@ class _SlowReader(Reader):
             wait = self._latency.read if asked is None else asked - time.monotonic()
             if wait > 0:
                 time.sleep(wait)
-        return self._reader.read(row, slot)
 
     def hint(self, rows: npt.NDArray[np.int64], slots: Sequence[int] = (0,)) -> None:
         if not self._in_files:

@@ -12,10 +12,12 @@ from typing import Any
 
 import h5py
 import pytest
+from PIL import Image
 
 from fastconv.converters import Sharding
 from fastconv.converters import pack as pack_folder
 from fastconv.loaders import (
+    CenterCrop,
     CorruptPackError,
     FastconvError,
     PackChangedError,
@@ -99,6 +101,48 @@ def test_a_table_that_is_cut_short_before_a_shard_is_read(tree: Path, tmp_path: 
         with pytest.raises(CorruptPackError, match=r"index\.safetensors: truncated since it was"):
             get(dataset)
         (out / "index.safetensors").write_bytes(whole)
+
+
+def test_a_copy_of_what_was_cut_off_is_an_error(copy: Path) -> None:
+    shards = [file for file in files_of(copy) if file.suffix == ".tar"]
+    if not shards:
+        pytest.skip("its table is cut off with it")
+    reader = find_format(str(copy)).open(str(copy))
+    assert reader.load(0) == reader.read(0)
+    for file in shards:
+        os.truncate(file, 0)
+    with pytest.raises(CorruptPackError, match="truncated since it was opened"):
+        reader.load(0)  # without any check before, which a signal would answer
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux")
+def test_batches_leave_no_bytes_of_the_pack_in_the_process(format: str, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for number in range(32):
+        file = tree / "class" / f"{number}.bmp"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (300, 300), (number, 0, 0)).save(file)
+    packed = tree
+    if format != "folder":
+        packed = tmp_path / "pack"
+        pack_folder(tree, packed, format=format)
+    dataset = open_dataset(packed, decode=CenterCrop(224))
+    for start in range(0, 32, 8):
+        dataset.__getitems__([*range(start, start + 8)])
+    assert resident(packed) < 3 << 20, "of 8.6 MB that were read"
+    assert len(dataset.read(0)) > 270_000
+
+
+def resident(packed: Path) -> int:
+    """Returns how many bytes of maps of a pack's files are in this process."""
+    size, ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        word, *rest = line.split()
+        if not word.endswith(":"):
+            ours = str(packed) in line
+        elif word == "Rss:" and ours:
+            size += int(rest[0]) << 10
+    return size
 
 
 @pytest.mark.parametrize("sharding", [{}, {"sharding": 3}])

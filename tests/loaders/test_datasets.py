@@ -504,6 +504,10 @@ def plugin(tmp_path: Path) -> Path:
                     self.calls.append(("hint", rows.tolist(), tuple(slots)))
                     super().hint(rows, slots)
 
+                def load(self, row, slot=0):
+                    self.calls.append(row)
+                    return super().load(row, slot)
+
                 def read(self, row, slot=0):
                     self.calls.append(row)
                     return super().read(row, slot)
