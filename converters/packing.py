@@ -11,22 +11,27 @@ import errno
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from fastconv import __version__
 from fastconv.converters.check import MAX_PIXELS
 from fastconv.converters.engines.choice import Engine, engine_for
-from fastconv.converters.engines.local import Task
+from fastconv.converters.engines.inline import InlineEngine
+from fastconv.converters.engines.local import Answer, Task
+from fastconv.converters.journal import Journal, Plan, has_records
 from fastconv.converters.outputs import Output, choose_output
 from fastconv.converters.plan import Cut, cut_parts, new_table, pack_id, placed, without
 from fastconv.converters.report import PackFailedError, PackReport, Progress, ProgressCallback
 from fastconv.converters.sources.folder import scan
-from fastconv.converters.system import held_signals
-from fastconv.converters.target import Target
+from fastconv.converters.structure import other_bytes
+from fastconv.converters.system import copy_ranges, held_signals
+from fastconv.converters.target import Target, exists_already
 from fastconv.converters.writer import Layout, Sharding, Writer
 from fastconv.loaders.arrays import Array, dump_arrays
 from fastconv.loaders.classes import ClassOrder
@@ -61,6 +66,7 @@ def pack(
     max_pixels: int = MAX_PIXELS,
     strict: bool = False,
     overwrite: bool = False,
+    restart: bool = False,
     labels: bool | str | os.PathLike[str] = True,
     classes: Sequence[str] | None = None,
     class_order: ClassOrder = "sorted",
@@ -70,6 +76,9 @@ def pack(
     notice: Notice | None = None,
 ) -> PackReport:
     """Packs a folder of images and returns what was done.
+
+    A run that was stopped, by whatever it was, leaves what it has finished in OUT.partial; the same
+    call goes on with that and ends with the same bytes.
 
     Works in a script without `if __name__ == "__main__"`: workers are processes of their own.
 
@@ -85,6 +94,7 @@ def pack(
         max_pixels: Larger images are bad, when they are decoded.
         strict: A single bad file makes it fail, and nothing is published.
         overwrite: Replaces a pack at `out`, in one step, when the new one is whole.
+        restart: Begins anew, whatever an earlier run has finished.
         labels: False for none; a path of a CSV or JSON Lines file with `file_name` and `label`.
         classes: Names of the classes, whose ids are their positions; an unknown class is an error.
         class_order: "sorted" as torchvision sorts them, "natural" compares digits as numbers.
@@ -94,7 +104,8 @@ def pack(
         notice: Called with each line that a user should see at once.
 
     Raises:
-        UsageError: An argument is wrong; nothing was done.
+        UsageError: An argument is wrong, or an unfinished run was about something else; nothing was
+            done.
         PackFailedError: Nothing usable was found, or `strict` and something was bad.
         FastconvError: Something failed; nothing is left at `out` that was not there before.
     """
@@ -110,32 +121,52 @@ def pack(
         root, labels=labels, classes=classes, class_order=class_order, sidecars=sidecars,
         any_extension=any_extension,
     )  # fmt: skip
+    plan = planned(root, listing, output, check, max_pixels)
     with engine_for(workers, len(listing), listing.bytes, check == "decode") as engine:
-        run = Run(root, listing, output, engine, check, max_pixels, progress)
+        run = Run(root, listing, output, engine, check, max_pixels, progress, notice)
         if not len(listing):
             raise PackFailedError(nothing_found(root, listing.bad), run.report(began))
         with translated_errors(final):
             target = Target(output.out, notice)
-            engine.lock = target.path("workers")
-            keep = False
             try:
-                table, layout, meta, folder = run.write(target)
-                if strict and run.bad:
-                    keep = True
-                    raise PackFailedError(
-                        f"{len(run.bad)} bad files, and --strict allows none: nothing was "
-                        "published, "
-                        f"what was written is in {printable(target.partial)}",
-                        run.report(began),
-                    )
+                if target.published is not None:
+                    run.about = target.published.about
+                    target.discard()
+                    if run.about.get("plan") == plan.digest and not restart:
+                        return run.report(began)
+                    if not overwrite:
+                        raise exists_already(output.out)
+                    run.about = {}
+                    target = Target(output.out, notice)
+                run.begin(target, plan, restart)
+                engine.lock = target.path("workers")
+                table, layout, meta, folder = run.write(strict)
                 output.writer.finish(folder, layout, meta, table)
-                run.publish(target, folder, meta, table, overwrite)
-            except BaseException:
+                run.publish(folder, meta, table, overwrite)
+            except BaseException as error:
                 with held_signals():  # a second Ctrl-C does not stop the clean-up half-way
                     engine.close()
-                    (target.keep if keep else target.discard)()
+                    run.give_up(target, error)
                 raise
-        return run.report(began, meta, table)
+        return run.report(began)
+
+
+def planned(root: str, listing: Listing, output: Output, check: Check, max_pixels: int) -> Plan:
+    """Returns what a run is about: all that its bytes depend on."""
+    options = {
+        "fastconv's version": __version__,
+        "the source": os.path.realpath(root),
+        "the format": output.writer.name,
+        **{f"option {name}": value for name, value in output.writer.settings().items()},
+        "the size of shards": output.sharding.bytes,
+        "the samples of shards": output.sharding.samples,
+        "the check": check,
+        "the most pixels": max_pixels if check == "decode" else None,
+        "the kind of labels": listing.labels,
+        "the fields": list(listing.fields),
+        "the classes": list(listing.classes),
+    }
+    return Plan(options, listing)
 
 
 def source_folder(source: str | os.PathLike[str]) -> str:
@@ -213,11 +244,20 @@ class translated_errors:
 
 
 class Run:
-    """One run of packing, from a listing to a published pack."""
+    """One run of packing, from a listing to a published pack.
+
+    Attributes:
+        bad: Files that could not be samples, as far as they are known.
+        about: What was published; empty before.
+    """
+
+    target: Target
+    plan: Plan
+    journal: Journal
 
     def __init__(
         self, root: str, listing: Listing, output: Output, engine: Engine,
-        check: Check, max_pixels: int, progress: ProgressCallback | None,
+        check: Check, max_pixels: int, progress: ProgressCallback | None, notice: Notice,
     ) -> None:  # fmt: skip
         self.root = root
         self.listing = listing
@@ -227,32 +267,94 @@ class Run:
         self.check = check
         self.max_pixels = max_pixels
         self.progress = progress
+        self.notice = notice
+        status = os.stat(root)
+        self.inode = [status.st_dev, status.st_ino]
         self.bad = list(listing.bad)
-        self.layouts = 0
-        self.size = 0
+        self.about: dict[str, Any] = {}
+        self.hopeless = False
 
-    def write(self, target: Target) -> tuple[SampleTable, Layout, PackMeta, str]:
+    def begin(self, target: Target, plan: Plan, restart: bool) -> None:
+        """Takes up what an earlier run has finished, or notes what this one is about.
+
+        Raises:
+            UsageError: The earlier run was about something else.
+        """
+        self.target, self.plan = target, plan
+        path = target.path("plan")
+        differences = None if restart else plan.differences(path)
+        if differences == []:
+            self.journal = Journal(target.partial)
+            return
+        if differences and has_records(target.partial):
+            more = f" (and {len(differences) - 3:,} more)" if len(differences) > 3 else ""
+            raise UsageError(
+                f"{printable(target.partial)}: holds an unfinished run, and not all is as it was: "
+                f"{', '.join(differences[:3])}{more}: undo that, or begin anew with --restart (in "
+                "Python restart=True)"
+            )
+        target.start_over()
+        plan.write(path)
+        self.journal = Journal(target.partial)
+
+    def give_up(self, target: Target, error: BaseException) -> None:
+        """Keeps what is finished, for the same command to go on with, and notes that on the error.
+
+        Where nothing is, or nothing can come of it, or it is soon done again, OUT.partial goes.
+        """
+        told = isinstance(error, PackFailedError | UsageError)  # these say themselves what is kept
+        if hasattr(self, "journal"):
+            self.journal.close()
+            soon = isinstance(self.engine, InlineEngine) and not told
+            keep = self.journal.count > 0 and not self.hopeless and not soon
+        else:  # what an earlier run has left was not looked at, or is about something else
+            keep = has_records(target.partial)
+        if not keep:
+            target.discard()
+            return
+        target.keep()
+        if not told:
+            error.add_note(
+                f"{printable(target.partial)} keeps what is finished: the same command goes on "
+                "with it, --restart begins anew"
+            )
+
+    def write(self, strict: bool) -> tuple[SampleTable, Layout, PackMeta, str]:
         """Writes all parts; plans again without what turned out to be bad.
 
         Returns:
             The final table, its layout, the pack's description, and the folder of its data files.
+
+        Raises:
+            PackFailedError: Nothing can be packed, or `strict` and something was bad.
         """
         table = new_table(self.listing)
-        layout, meta, folder = self.lay_out(target, table)
-        found = self.run_parts(table, layout, folder, self.folder_source)
-        if not found:
-            return (*self.finished(table, layout, meta), folder)
+        layout, meta, folder = self.lay_out(0, table)
+        if 0 not in self.journal.complete:
+            self.make_files(0, table, layout, folder)
+        found = self.run_parts(0, table, layout, folder, self.folder_source)
         dropped = self.drop(table, found)
         if dropped.all():
+            self.hopeless = True
             raise PackFailedError(nothing_found(self.root, self.bad), self.report(time.monotonic()))
+        if strict and self.bad:
+            raise PackFailedError(
+                f"{len(self.bad)} bad files, and --strict allows none: nothing was published, "
+                f"what was written is in {printable(self.target.partial)}",
+                self.report(time.monotonic()),
+            )
+        if not found:
+            return (*self.finished(table, layout, meta), folder)
+        # What is moved away from the first pass is not looked at again.
+        self.journal.end_pass(0, [os.path.join(folder, shard.name) for shard in layout.shards])
         old, old_folder, rows = placed(table, layout), folder, np.flatnonzero(~dropped)
         first_change = min(row for row, *_ in found)
         table = without(table, dropped)
-        new_layout, meta, folder = self.lay_out(target, table)
+        new_layout, meta, folder = self.lay_out(1, table)
         kept = self.keep_shards(old, layout, old_folder, new_layout, folder, first_change)
-        self.run_parts(
-            table, new_layout, folder, moved_from(old, layout, old_folder, rows), skip=kept
-        )
+        self.make_files(1, table, new_layout, folder, kept)
+        moved = moved_from(old, layout, old_folder, rows)
+        self.run_parts(1, table, new_layout, folder, moved, skip=kept)
         return (*self.finished(table, new_layout, meta), folder)
 
     def drop(
@@ -274,44 +376,86 @@ class Run:
                 self.bad.append(BadFile(name, reason, message))
         return dropped
 
-    def lay_out(self, target: Target, table: SampleTable) -> tuple[Layout, PackMeta, str]:
-        """Plans the places of all rows, and makes the files that they are in."""
-        folder = target.path(f"pack{self.layouts or ''}")
-        os.mkdir(folder)
-        self.layouts += 1
+    def lay_out(self, number: int, table: SampleTable) -> tuple[Layout, PackMeta, str]:
+        """Plans the places of all rows in a pass, and makes the folder for its files."""
+        folder = self.target.path(f"pack{number}")
         meta = described(self.listing, self.writer, table)
-        layout = self.writer.lay_out(folder, self.output.stem, self.output.sharding, meta, table)
-        space = os.statvfs(folder)
-        need = sum(shard.size for shard in layout.shards)
-        if space.f_bavail * space.f_frsize < need:
-            raise OSError(errno.ENOSPC, f"{need} bytes are needed", folder)
-        for shard in layout.shards:
-            fd = os.open(
-                os.path.join(folder, shard.name), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666
-            )
-            try:
-                os.truncate(fd, shard.size)
-            finally:
-                os.close(fd)
+        place = folder
+        if os.path.isdir(folder):
+            # What a library makes must not touch what an earlier run has written.
+            place = self.target.path(f"again{number}")
+            self.target.remove(place)
+        os.mkdir(place)
+        layout = self.writer.lay_out(place, self.output.stem, self.output.sharding, meta, table)
         return layout, meta, folder
 
+    def make_files(
+        self, number: int, table: SampleTable, layout: Layout, folder: str, first: int = 0
+    ) -> None:
+        """Makes the data files of a pass from the shard `first` on, with room for everything.
+
+        Those of an earlier run get what a library put between their samples once more; of one that
+        is shorter than it was, no part counts as written.
+        """
+        need = sum(shard.size for shard in layout.shards[first:])
+        files = [os.path.join(folder, shard.name) for shard in layout.shards]
+        for file in files[first:]:
+            if os.path.exists(file):
+                need -= os.stat(file).st_blocks * 512
+        space = os.statvfs(folder)
+        if space.f_bavail * space.f_frsize < need:
+            raise OSError(errno.ENOSPC, f"{need} bytes are needed", folder)
+        known = self.journal.records.get(number, {})
+        cuts = self.cuts(table, layout, first)
+        for shard, file in enumerate(files[first:], first):
+            size = layout.shards[shard].size
+            fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                if os.fstat(fd).st_size < size:
+                    for part in [part for part in known if cuts[part].shard == shard]:
+                        del known[part]
+                os.truncate(fd, size)
+                made = self.target.path(f"again{number}", layout.shards[shard].name)
+                if os.path.exists(made):
+                    copy_ranges(made, fd, other_bytes(placed(table, layout), size))
+            finally:
+                os.close(fd)
+
+    def cuts(self, table: SampleTable, layout: Layout, skip: int = 0) -> list[Cut]:
+        """Returns the parts of all shards but the first `skip`."""
+        return [cut for cut in cut_parts(table, layout) if cut.shard >= skip]
+
     def run_parts(
-        self, table: SampleTable, layout: Layout, folder: str | None,
+        self, number: int, table: SampleTable, layout: Layout, folder: str | None,
         source: Source, skip: int = 0,
     ) -> list[tuple[int, int, Reason, str]]:  # fmt: skip
-        """Writes the parts of all shards but the first `skip`; fills the table with what is found
-        out.
+        """Writes the parts of all shards but the first `skip`, as far as no earlier run has; fills
+        the table with what is found out.
 
         Without a folder nothing is written: all is read, and that is all.
+
+        Args:
+            number: Of the pass.
+            table: Its rows.
+            layout: Their places.
+            folder: Of its data files.
+            source: Where the bytes come from.
+            skip: Shards that are there already.
 
         Returns:
             (row, slot, reason, message) of each field that cannot be packed.
         """
-        cuts = [cut for cut in cut_parts(table, layout) if cut.shard >= skip]
+        cuts = self.cuts(table, layout, skip)
+        files = (
+            []
+            if folder is None
+            else [os.path.join(folder, layout.shards[cut.shard].name) for cut in cuts]
+        )
         bad: list[tuple[int, int, Reason, str]] = []
         weight = sum((np.maximum(size, 0) for size in table.size), np.zeros(len(table), np.int64))
         done, total = [0, 0], [len(table), int(np.sum(weight))]
-        for answer in self.engine.run(self.tasks(cuts, table, layout, folder, source)):
+
+        def take(answer: Answer) -> None:
             _, start, stop = cuts[answer.number]
             for name in ("kind", "width", "height"):
                 if name in answer.arrays:
@@ -319,23 +463,68 @@ class Run:
             for name, column in zip(table.fields, table.checksum, strict=True):
                 if f"checksum/{name}" in answer.arrays:
                     column[start:stop] = answer.arrays[f"checksum/{name}"]
-            bad += [
+            bad.extend(
                 (start + row, slot, reason, message)
                 for row, slot, reason, message in answer.content["bad"]
-            ]
+            )
             done[0] += stop - start
             done[1] += int(np.sum(weight[start:stop]))
             if self.progress is not None:
                 self.progress(Progress(done[0], total[0], done[1], total[1]))
+
+        known = self.known_parts(number, files) if files else {}
+        if known and number == 0:
+            self.notice(
+                f"going on with an unfinished run: {len(known):,} of {len(cuts):,} parts are done"
+            )
+        for answer in known.values():
+            take(answer)
+        for answer in self.engine.run(self.tasks(cuts, table, layout, folder, source, known)):
+            if files:
+                self.journal.add(number, answer, files[answer.number])
+            take(answer)
         return bad
+
+    def known_parts(self, number: int, files: Sequence[str]) -> dict[int, Answer]:
+        """Returns what an earlier run found out in the parts of a pass that it has finished.
+
+        Those whose bytes may not have reached the disk are read again; those with bad files are
+        done again, as long as no second pass is built on them: the files may be good now.
+
+        Args:
+            number: Of the pass.
+            files: The file of each part.
+        """
+        records = {
+            part: record
+            for part, record in self.journal.records.pop(number, {}).items()
+            if number in self.journal.complete or not record.answer.content["bad"]
+        }
+        doubtful = [
+            Task(
+                part,
+                {"run": "check", "out": files[part]}
+                | {name: record.answer.content[name] for name in ("written", "digest")},
+                {},
+                partial(printable, files[part]),
+            )
+            for part, record in records.items()
+            if not record.sure
+        ]
+        for answer in self.engine.run(doubtful):
+            if not answer.content["same"]:
+                del records[answer.number]
+        return {part: record.answer for part, record in records.items()}
 
     def tasks(
         self, cuts: Sequence[Cut], table: SampleTable, layout: Layout, folder: str | None,
-        source: Source,
+        source: Source, known: Container[int],
     ) -> Iterator[Task]:  # fmt: skip
-        """Yields a task for each part."""
+        """Yields a task for each part that is not known."""
         framed = folder is not None and type(self.writer).frame is not Writer.frame
         for number, cut in enumerate(cuts):
+            if number in known:
+                continue
             shard, start, stop = cut
             content = {
                 "run": "pack",
@@ -383,7 +572,8 @@ class Run:
             arrays[f"generated_end/{name}"] = (ends[start : stop + 1] - np.uint64(first)).astype(
                 np.int64
             )
-        return {"source": "folder", "root": os.path.abspath(self.root)}, arrays
+        where = {"root": os.path.abspath(self.root), "inode": self.inode}
+        return {"source": "folder", **where}, arrays
 
     def keep_shards(
         self,
@@ -406,10 +596,9 @@ class Run:
             for shard, (old_stop, new_stop) in enumerate(bounds):
                 if old_stop != new_stop or old_stop > first_change:
                     break
-                name = new.shards[shard].name
-                os.rename(
-                    os.path.join(old_folder, layout.shards[shard].name), os.path.join(folder, name)
-                )
+                old_path = os.path.join(old_folder, layout.shards[shard].name)
+                if os.path.exists(old_path):  # else an earlier run has moved it
+                    os.rename(old_path, os.path.join(folder, new.shards[shard].name))
                 kept += 1
         return kept
 
@@ -421,9 +610,7 @@ class Run:
         meta = with_data_files(meta, self.writer, layout, self.output.stem)
         return table, layout, meta.with_id(pack_id(meta, table))
 
-    def publish(
-        self, target: Target, folder: str, meta: PackMeta, table: SampleTable, overwrite: bool
-    ) -> None:
+    def publish(self, folder: str, meta: PackMeta, table: SampleTable, overwrite: bool) -> None:
         """Writes the table where it lies beside the data, and publishes both; of an older report of
         bad files nothing stays."""
         index = os.path.join(folder, "index.safetensors")
@@ -431,35 +618,40 @@ class Run:
             with open(index, "wb") as file:
                 for block in index_block(table, meta):
                     file.write(block)
-        self.size = sum(entry.stat().st_size for entry in os.scandir(folder))
-        report = target.path("bad.jsonl")
+        about = {
+            "plan": self.plan.digest,
+            "id": meta.id,
+            "samples": len(table),
+            "bytes": table.bytes,
+            "size": sum(entry.stat().st_size for entry in os.scandir(folder)),
+            "bad": [bad.to_json() for bad in self.bad],
+        }
+        report = self.target.path("bad.jsonl")
         if self.bad:
-            lines = "".join(json.dumps(bad.to_json()) + "\n" for bad in self.bad)
             with open(report, "w", encoding="ascii") as text:
-                text.write(lines)
+                text.writelines(json.dumps(bad.to_json()) + "\n" for bad in self.bad)
         files: dict[str, str | None] = {".bad.jsonl": report if self.bad else None}
         if self.output.is_file and not self.writer.table_inside:
             files[".index.safetensors"] = index
         files[""] = os.path.join(folder, "data") if self.output.is_file else folder
+        self.journal.close()
         self.engine.close()  # so that an interrupt that comes later finds nothing left to stop
-        target.publish(files, overwrite)
+        self.target.publish(files, overwrite, about)
+        self.about = about
 
-    def report(
-        self, began: float, meta: PackMeta | None = None, table: SampleTable | None = None
-    ) -> PackReport:
+    def report(self, began: float) -> PackReport:
         """Returns what was done."""
-        listing = self.listing
-        made = meta is not None and table is not None
+        listing, about = self.listing, self.about
         return PackReport(
             output=self.output.out,
             format=self.writer.name,
-            id=meta.id if meta else "",
-            samples=len(table) if table is not None else 0,
+            id=about.get("id", ""),
+            samples=about.get("samples", 0),
             classes=listing.classes,
             fields=listing.fields,
-            bytes=table.bytes if table is not None else 0,
-            size=self.size if made else 0,
-            bad=self.bad,
+            bytes=about.get("bytes", 0),
+            size=about.get("size", 0),
+            bad=[BadFile(**bad) for bad in about["bad"]] if about else self.bad,
             ignored=listing.ignored,
             warnings=listing.warnings,
             notices=listing.notices,

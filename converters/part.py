@@ -12,7 +12,7 @@ import errno
 import mmap
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -24,14 +24,17 @@ from fastconv.converters.sniff import BadImage, sniff
 from fastconv.converters.system import start_writeback
 from fastconv.converters.writer import WRITERS, Part, Writer, pwrite_all
 from fastconv.loaders.arrays import Array
+from fastconv.loaders.errors import FastconvError, printable
 from fastconv.loaders.kinds import kind_code
 from fastconv.loaders.sample import Reason
 from fastconv.loaders.table import SampleTable
 
-__all__ = ["pack_part"]
+__all__ = ["check_part", "pack_part"]
 
 WINDOW = 1 << 20
 """Bytes gathered for one write: enough to make the call cheap, few enough to stay in the cache."""
+GONE = ("vanished", "unreadable")
+"""What all files of a disk are that went away."""
 HEAD = 1 << 16
 """Bytes of a file that are enough to tell its format, where it is not to be decoded."""
 
@@ -41,12 +44,18 @@ class Window:
 
     Args:
         fd: The file; None: the bytes go nowhere (a look at the source alone).
+
+    Attributes:
+        written: Ranges of the file that were written, [start, stop], in the order of their places.
     """
 
     def __init__(self, fd: int | None) -> None:
         self.fd = fd
         self.view = memoryview(bytearray(WINDOW))
         self.start = self.stop = 0
+        self.written: list[list[int]] = []
+        self._digest = xxhash.xxh3_64()
+        self._again = False
 
     def room(self, place: int, size: int, extent: int) -> memoryview:
         """Returns where to put the bytes for a place; places only ever grow.
@@ -67,16 +76,65 @@ class Window:
 
     def flush(self) -> None:
         """Writes what was gathered."""
-        if self.fd is not None and self.stop > self.start:
-            pwrite_all(self.fd, self.view[: self.stop - self.start], self.start)
-            start_writeback(self.fd, self.start, self.stop - self.start)
+        self.write(self.view[: self.stop - self.start], self.start)
         self.start = self.stop
 
     def write(self, data: memoryview, place: int) -> None:
         """Writes bytes at a place at once, after what was gathered."""
-        if self.fd is not None:
-            pwrite_all(self.fd, data, place)
-            start_writeback(self.fd, place, data.nbytes)
+        if self.fd is None or not data.nbytes:
+            return
+        pwrite_all(self.fd, data, place)
+        start_writeback(self.fd, place, data.nbytes)
+        last = self.written[-1] if self.written else [0, -1]
+        if place < last[1]:
+            self._again = True
+        elif place == last[1]:
+            last[1] += data.nbytes
+        else:
+            self.written.append([place, place + data.nbytes])
+        self._digest.update(data)
+
+    def digest(self) -> int:
+        """Returns the xxh3-64 of what is written."""
+        if not self._again or self.fd is None:
+            return self._digest.intdigest()
+        return digest_of_ranges(self.fd, self.written)
+
+
+def digest_of_ranges(fd: int, ranges: Sequence[Sequence[int]]) -> int:
+    """Returns the xxh3-64 of ranges of a file.
+
+    Raises:
+        OSError: The file ends before, or cannot be read.
+    """
+    digest, buffer = xxhash.xxh3_64(), memoryview(bytearray(WINDOW))
+    for start, stop in ranges:
+        for place in range(start, stop, WINDOW):
+            piece = buffer[: min(stop - place, WINDOW)]
+            pread_all(fd, piece, place)
+            digest.update(piece)
+    return digest.intdigest()
+
+
+def check_part(
+    task: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Returns whether a part that was written by an earlier run is still there as it was: `same`.
+
+    Args:
+        task: `out` (path of the data file), `written` (the ranges), `digest` (of their bytes).
+        arrays: None.
+    """
+    try:
+        fd = os.open(os.fsencode(task["out"]), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return {"same": False}, {}
+    try:
+        return {"same": digest_of_ranges(fd, task["written"]) == task["digest"]}, {}
+    except OSError:
+        return {"same": False}, {}
+    finally:
+        os.close(fd)
 
 
 class Bad(Exception):
@@ -101,7 +159,9 @@ class FolderSource:
     """The fields of a part as files below a folder."""
 
     def __init__(self, task: Mapping[str, Any], arrays: Mapping[str, Array], part: Part) -> None:
-        self.root = os.open(os.fsencode(task["root"]), os.O_RDONLY | os.O_DIRECTORY)
+        self.path = os.fsencode(task["root"])
+        self.root = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.inode = task.get("inode")
         none = np.zeros(0, np.uint32)
         bounds = np.array([0, len(part)], np.int64)
         self.table = SampleTable(
@@ -117,6 +177,31 @@ class FolderSource:
             if f"generated/{name}" in arrays
         }
         self.spare = bytearray(1)
+        try:
+            self.check_folder()
+        except BaseException:
+            self.close()
+            raise
+
+    def check_folder(self) -> None:
+        """Checks that the folder is there, and is the one that was listed: where a disk or a mount
+        went away, not each of its files is bad.
+
+        Raises:
+            FastconvError: It is not.
+        """
+        try:
+            status = os.stat(self.path)
+            with os.scandir(self.root) as entries:
+                next(entries, None)
+            same = os.path.samestat(status, os.fstat(self.root))
+        except OSError:
+            same = False
+        if not same or self.inode not in (None, [status.st_dev, status.st_ino]):
+            raise FastconvError(
+                f"{printable(os.fsdecode(self.path))}: the folder went away, or another one is in "
+                "its place now: bring it back and run the same command again"
+            )
 
     def close(self) -> None:
         """Closes the folder."""
@@ -329,7 +414,7 @@ def pack_part(
         stack.callback(source.close)
         fd = None
         if task["out"] is not None:
-            fd = os.open(os.fsencode(task["out"]), os.O_WRONLY | os.O_CLOEXEC)
+            fd = os.open(os.fsencode(task["out"]), os.O_RDWR | os.O_CLOEXEC)
             stack.callback(os.close, fd)
         window = Window(fd)
         look = None if known else Look(results, task["check"] == "decode", task["max_pixels"])
@@ -347,15 +432,18 @@ def pack_part(
             if changed.shape[0]:
                 part.kind[changed] = results.kind[changed]
                 rewrite_frames(writer, part, changed, window)
+        if isinstance(source, FolderSource) and any(bad[2] in GONE for bad in results.bad):
+            source.check_folder()
+        content = {"bad": results.bad, "written": window.written, "digest": window.digest()}
     if known:
-        return {"bad": []}, {}
+        return content, {}
     found: dict[str, Array] = {
         "kind": results.kind,
         "width": results.width,
         "height": results.height,
     }
     found |= {f"checksum/{name}": c for name, c in zip(part.fields, results.checksum, strict=True)}
-    return {"bad": results.bad}, found
+    return content, found
 
 
 class Look:

@@ -101,7 +101,7 @@ def scan(
         writers = [kind() for kind in WRITERS.installed()]
         # Which writer does not matter to a run that writes nothing.
         output = Output(root, writers[0], None, Sharding())
-        run = Run(root, listing, output, engine, check, max_pixels, progress)
+        run = Run(root, listing, output, engine, check, max_pixels, progress, lambda line: None)
         table = look(run, new_table(listing))
     warnings, sizes = list(listing.warnings), {}
     for writer in writers:
@@ -136,7 +136,7 @@ def look(run: Run, table: SampleTable) -> SampleTable:
     """Looks at all files of a run; returns the table without what cannot be packed."""
     nowhere = tuple(np.zeros(len(table), np.uint64) for _ in table.fields)
     layout = Layout((), np.array([0, len(table)], np.int64), nowhere, (0,) * len(nowhere))
-    found = run.run_parts(table, layout, None, run.folder_source)
+    found = run.run_parts(0, table, layout, None, run.folder_source)
     return without(table, run.drop(table, found)) if found else table
 
 

@@ -9,19 +9,22 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 __all__ = [
     "ENDING",
+    "copy_ranges",
     "die_with_parent",
     "exchange",
     "held_signals",
     "rename_new",
     "start_writeback",
     "swap",
+    "sync_path",
+    "sync_tree",
 ]
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -31,6 +34,8 @@ AT_FDCWD = -100
 RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
 SYNC_FILE_RANGE_WRITE = 2
 PR_SET_PDEATHSIG = 1
+PIECE = 1 << 20
+"""Bytes that are copied at once."""
 
 
 @cache
@@ -107,6 +112,37 @@ def swap(one: str, other: str) -> None:
         rename_new(one, other)
     except FileExistsError:
         exchange(one, other)
+
+
+def copy_ranges(source: str, target: int, ranges: Iterable[tuple[int, int]]) -> None:
+    """Copies ranges of a file to the same places of another one, which is open.
+
+    Raises:
+        OSError: The system refuses, or the file ends before.
+    """
+    with open(source, "rb", buffering=0) as file:
+        for start, stop in ranges:
+            for place in range(start, stop, PIECE):
+                piece = os.pread(file.fileno(), min(PIECE, stop - place), place)
+                if os.pwrite(target, piece, place) < min(PIECE, stop - place):
+                    raise OSError(errno.EIO, os.strerror(errno.EIO), source)
+
+
+def sync_path(path: str) -> None:
+    """Brings a file, or the entries of a folder, to the disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_tree(path: str) -> None:
+    """Brings a file, or a folder and all that is in it, to the disk."""
+    if os.path.isdir(path):
+        for name in os.listdir(path):
+            sync_tree(os.path.join(path, name))
+    sync_path(path)
 
 
 @contextmanager

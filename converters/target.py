@@ -2,9 +2,8 @@
 
 OUT.partial/lock      held by the process that packs (flock); says which one
 OUT.partial/workers   held by its workers, so that a new run waits for those of a dead one
-OUT.partial/pack/     what will be published
-OUT.partial/new*      what changes places with OUT and the files beside it
-OUT.partial/publish   the list of these: a run that finds it finishes what another one began
+OUT.partial/publish   what changes places with OUT and the files beside it, and what it is: a run
+                      that finds it finishes what another one began
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
 
 from fastconv.converters.below import remove_tree
-from fastconv.converters.system import held_signals, rename_new, swap
+from fastconv.converters.system import held_signals, rename_new, swap, sync_path, sync_tree
 from fastconv.loaders.errors import FastconvError, UsageError, printable
 
 __all__ = ["Target", "exists_already", "left_by_killed_run"]
@@ -28,13 +27,29 @@ PATIENCE_S = 10.0
 
 
 class Step(NamedTuple):
-    """One change of places: the inodes of what was at a path before, and of what is to be there.
+    """One change of places, of something in OUT.partial and something at OUT or beside it.
 
-    Inodes tell whether it has happened; None stands for nothing.
+    Attributes:
+        inside: The path in OUT.partial.
+        old, new: Inodes of what was at OUT before, and of what is to be there: they tell whether it
+            has happened. None stands for nothing.
     """
 
+    inside: str
     old: int | None
     new: int | None
+
+
+class Publication(NamedTuple):
+    """What a run has published, or was about to.
+
+    Attributes:
+        steps: By what the final paths have behind OUT.
+        about: What the run says of it, JSON.
+    """
+
+    steps: dict[str, Step]
+    about: dict[str, Any]
 
 
 class Target:
@@ -45,7 +60,7 @@ class Target:
         notice: Called with each line that a user should see at once.
 
     Attributes:
-        recovered: OUT was made by a run that was killed before it could say so: it may be replaced.
+        published: What OUT is, where it was made by a run that was killed before it could say so.
 
     Raises:
         UsageError: There is something else at OUT.partial.
@@ -63,16 +78,10 @@ class Target:
         try:
             self._lock = self._take_lock()
             self._wait_for_workers()
-            finished = self._finish_publishing()
-            self.recovered = left_by_killed_run(self.out)
-            discarded = self._clear(keep={"lock", "workers", "publish"})
+            self.published = self._finish_publishing()
         except BaseException:
             self._give_up()
             raise
-        if finished:
-            notice(f"{printable(self.out)}: published what a killed run had begun to publish")
-        elif discarded:
-            notice(f"discarded what an unfinished run left in {printable(self.partial)}")
 
     def path(self, *names: str) -> str:
         """Returns a path inside OUT.partial."""
@@ -152,76 +161,88 @@ class Target:
         finally:
             os.close(fd)
 
-    def _clear(self, keep: Iterable[str]) -> bool:
+    def clear(self, keep: Collection[str] = ("lock", "workers")) -> bool:
         """Removes all but some names from OUT.partial; returns whether there were any."""
         names = set(os.listdir(self.partial)).difference(keep)
         for name in names:
-            path = self.path(name)
-            if stat.S_ISDIR(os.lstat(path).st_mode):
-                remove_tree(path)
-            else:
-                os.unlink(path)
+            self.remove(self.path(name))
         return bool(names)
 
-    def _places(self, ending: str) -> tuple[str, str]:
-        """Returns the two paths that change places, inside and outside of OUT.partial."""
-        return self.path(f"new{ending}"), f"{self.out}{ending}"
+    def start_over(self) -> None:
+        """Removes what an unfinished run has left."""
+        if self.clear():
+            self._notice(f"discarded what an unfinished run left in {printable(self.partial)}")
 
-    def publish(self, files: Mapping[str, str | None], overwrite: bool) -> None:
+    def remove(self, path: str) -> None:
+        """Removes a file or folder of OUT.partial, if it is there."""
+        if not os.path.lexists(path):
+            return
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            remove_tree(path)
+        else:
+            os.unlink(path)
+
+    def publish(
+        self,
+        files: Mapping[str, str | None],
+        overwrite: bool,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
         """Moves files or folders to OUT and beside it, and removes OUT.partial.
 
         Their bytes are on the disk before any is moved, and the moves before this returns. Either
         all are moved or none is; what is stopped in between is finished by the next run.
 
         Args:
-            files: By what their final paths have behind OUT, which is the last; None: what is there
-                goes.
+            files: By what their final paths have behind OUT, which is the last: where they are in
+                OUT.partial. None: what is there goes.
             overwrite: Replaces what is at OUT.
+            about: What the next run is told if this one is killed before it can tell itself; JSON.
 
         Raises:
             UsageError: Something is at OUT that was not there when the run began.
         """
-        overwrite = overwrite or self.recovered
         for source in files.values():
             if source is not None:
                 sync_tree(source)
         if not overwrite and os.path.lexists(self.out):
             raise exists_already(self.out)
-        for ending, source in files.items():
-            if source is not None:
-                os.rename(source, self.path(f"new{ending}"))
         with held_signals() as waiting:
-            self._write_journal(files)
-            self._move(files, overwrite)
+            steps = self._write_journal(files, about or {})
+            self._move(steps, overwrite)
             self.discard()
             if waiting:
                 self._notice(f"{printable(self.out)}: was published before the run was interrupted")
 
-    def _write_journal(self, endings: Iterable[str]) -> None:
+    def _write_journal(
+        self, files: Mapping[str, str | None], about: Mapping[str, Any]
+    ) -> dict[str, Step]:
         steps = {}
-        for ending in endings:
-            inside, final = self._places(ending)
-            steps[ending] = Step(inode(final), inode(inside))
+        for ending, source in files.items():
+            inside = f"gone{ending}" if source is None else os.path.relpath(source, self.partial)
+            steps[ending] = Step(inside, inode(self.out + ending), inode(self.path(inside)))
         with open(self.path("publish.new"), "w", encoding="ascii") as file:
-            json.dump(steps, file)
+            json.dump({"steps": steps, "about": about}, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(self.path("publish.new"), self.path("publish"))
-        sync_folder(self.partial)
+        sync_path(self.partial)
+        return steps
 
-    def _move(self, endings: Iterable[str], overwrite: bool) -> None:
+    def _move(self, steps: Mapping[str, Step], overwrite: bool) -> None:
         """Does all steps, or undoes those that it did."""
         self._half_published = True
-        done: list[str] = []
+        done: list[tuple[str, str]] = []
         try:
-            for ending in endings:
-                (swap if ending or overwrite else rename_new)(*self._places(ending))
-                done.append(ending)
-            sync_folder(os.path.dirname(self.out) or ".")
+            for ending, step in steps.items():
+                places = self.path(step.inside), self.out + ending
+                (swap if ending or overwrite else rename_new)(*places)
+                done.append(places)
+            sync_path(os.path.dirname(self.out) or ".")
         except OSError as error:
             try:
-                for ending in reversed(done):
-                    swap(*self._places(ending))
+                for places in reversed(done):
+                    swap(*places)
                 os.unlink(self.path("publish"))
             except OSError:
                 raise FastconvError(
@@ -234,18 +255,20 @@ class Target:
             raise
         self._half_published = False
 
-    def _finish_publishing(self) -> bool:
-        """Does the steps that a killed run has not done; returns whether there were any."""
-        found = False
-        for ending, step in read_journal(self.partial).items():
-            inside, final = self._places(ending)
+    def _finish_publishing(self) -> Publication | None:
+        """Does the steps that a killed run has not done; returns what OUT is then, if it is its."""
+        found = read_publication(self.partial)
+        moved = False
+        for ending, step in found.steps.items():
+            inside, final = self.path(step.inside), self.out + ending
             # A change of places that takes three renames may have left nothing at the final path.
             if inode(inside) == step.new != inode(final) and inode(final) in (step.old, None):
                 swap(inside, final)
-                found = True
-        if found:
-            sync_folder(os.path.dirname(self.out) or ".")
-        return found
+                moved = True
+        if moved:
+            sync_path(os.path.dirname(self.out) or ".")
+            self._notice(f"{printable(self.out)}: published what a killed run had begun to publish")
+        return found if left_by_killed_run(self.out) else None
 
     def discard(self) -> None:
         """Removes OUT.partial and gives the lock back. What cannot be removed is told, no more: it
@@ -255,7 +278,7 @@ class Target:
             return
         with held_signals():
             try:
-                self._clear(keep={"lock", "publish"})
+                self.clear(keep=("lock", "publish"))
                 for name in ("publish", "lock"):  # the marks go last, so that a next run has them
                     if os.path.lexists(self.path(name)):
                         os.unlink(self.path(name))
@@ -291,47 +314,28 @@ def inode(path: str) -> int | None:
         return None
 
 
-def read_journal(partial: str) -> dict[str, Step]:
-    """Returns the steps of a run that began to publish; none where none did.
+def read_publication(partial: str) -> Publication:
+    """Returns what a run had begun to publish; without steps where none had.
 
     One that cannot be read was not finished before its run was killed: no step was done.
     """
     try:
         with open(os.path.join(partial, "publish"), encoding="ascii") as file:
-            steps = {ending: Step(*step) for ending, step in json.load(file).items()}
-    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, AttributeError):
-        return {}
-    return {} if any("/" in ending for ending in steps) else steps
+            found = json.load(file)
+        steps = {ending: Step(*step) for ending, step in found["steps"].items()}
+        paths = [part for step in steps.values() for part in step.inside.split("/")]
+        if ".." in paths or "" in paths or any("/" in ending for ending in steps):
+            raise ValueError("leads out of the folder")
+        return Publication(steps, dict(found["about"]))
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, AttributeError, KeyError):
+        return Publication({}, {})
 
 
 def left_by_killed_run(out: str) -> bool:
     """Returns whether what is at OUT was published by a run that was killed before it could say
     so."""
     try:
-        step = read_journal(f"{out}.partial").get("")
+        step = read_publication(f"{out}.partial").steps.get("")
         return step is not None and step.new is not None and inode(out) == step.new
     except OSError:
         return False
-
-
-def sync_folder(path: str) -> None:
-    """Brings a folder's entries to the disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def sync_tree(path: str) -> None:
-    """Brings a file, or all files of a folder, to the disk."""
-    if not os.path.isdir(path):
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        return
-    for name in os.listdir(path):
-        sync_tree(os.path.join(path, name))
-    sync_folder(path)

@@ -143,6 +143,7 @@ def unpack(
     with translated_errors(out), ExitStack() as stack:
         target = Target(os.path.join(out, INSIDE) if exists else out, notice or (lambda line: None))
         stack.callback(target.discard)
+        target.start_over()
         files = target.path("files")
         os.mkdir(files)
         run = Unpacking(reader, FolderWriter(files, out if exists else None), progress)

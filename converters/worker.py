@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
-from fastconv.converters.part import pack_part
+from fastconv.converters.part import check_part, pack_part
 from fastconv.converters.system import die_with_parent
 from fastconv.loaders.arrays import Array, block_size, dump_arrays, load_arrays
 from fastconv.loaders.errors import FastconvError
@@ -41,7 +41,12 @@ def hold(
     return {}, {}
 
 
-TASKS: dict[str, Task] = {"hold": hold, "pack": pack_part, "verify": verify_part}
+TASKS: dict[str, Task] = {
+    "check": check_part,
+    "hold": hold,
+    "pack": pack_part,
+    "verify": verify_part,
+}
 
 
 def send(stream: BinaryIO, content: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:

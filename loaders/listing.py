@@ -110,6 +110,7 @@ class Listing:
         path_bytes: uint8 (B,), the paths as `SampleTable.names` reads them.
         path_offset: uint64 (N + 1,), where each starts.
         size: int64 (N,) for each field, in bytes; -1 where the sample lacks it.
+        stamp: int64 (N,), a hash of the times when a sample's files were changed last.
         classes: Names of the classes, the label is the position.
         labels: Whether labels are class ids, other integers, or absent.
         bad: Files that should be samples and cannot be.
@@ -126,6 +127,7 @@ class Listing:
     path_bytes: Bytes
     path_offset: Places
     size: tuple[Ints, ...]
+    stamp: Ints
     classes: tuple[str, ...]
     labels: LabelKind
     bad: list[BadFile]

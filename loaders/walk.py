@@ -1,9 +1,9 @@
 """Walks a folder of images and says in columns what is in it: torchvision's order and labels.
 
 A folder is read once, one folder's names at a time, and of a sample only its row is kept: path,
-label, kind and sizes, about 25 bytes beside its path. Every file ends in exactly one of four
-places: it is a row, a row's sidecar, in `bad`, or counted in `ignored`. Contents are not looked at,
-except to say that files without an image extension look like images.
+label, kind, sizes and a stamp, about 33 bytes beside its path. Every file ends in exactly one of
+four places: it is a row, a row's sidecar, in `bad`, or counted in `ignored`. Contents are not
+looked at, except to say that files without an image extension look like images.
 """
 
 from __future__ import annotations
@@ -117,6 +117,7 @@ class _Walker:
         self.path_bytes = bytearray()
         self.path_offset = array("Q", [0])
         self.size = tuple(array("q") for _ in self.fields)
+        self.stamp = array("q")
         self.bad: list[BadFile] = []
         self.ignored = Ignored()
         self.warnings: list[str] = []
@@ -215,12 +216,12 @@ class _Walker:
                 self.add_bad(prefix + name, "no_class", message)
                 given.claim(name)
                 continue
-            size, problem = _size_of(place + name)
+            size, time, problem = _status_of(place + name)
             if problem is None and size == 0:
                 problem = "empty", "the file has no bytes"
             if problem is None:
                 self.candidates += 1
-                self.add_row(place, prefix, name, code, size, given)
+                self.add_row(place, prefix, name, code, (size, time), given)
             elif code or problem[0] == "unreadable":
                 self.candidates += 1
                 self.add_bad(prefix + name, *problem)
@@ -233,8 +234,10 @@ class _Walker:
             self.count_extension(name)
 
     def add_row(
-        self, place: str, prefix: str, name: str, code: int, size: int, given: _Sidecars
-    ) -> None:
+        self, place: str, prefix: str, name: str, code: int, status: tuple[int, int],
+        given: _Sidecars,
+    ) -> None:  # fmt: skip
+        size, stamp = status
         self.kind.append(code)
         self.size[0].append(size)
         self.path_bytes += os.fsencode(prefix + name)
@@ -244,21 +247,26 @@ class _Walker:
             for end, column, side in zip(
                 self.dotted, self.size[1:], given.claim(name), strict=True
             ):
-                column.append(self.size_of_sidecar(place, prefix, side, given))
+                size, time = self.status_of_sidecar(place, prefix, side, given)
+                column.append(size)
+                stamp = hash((stamp, time))
                 own.append(side if side != stem + end else "")
             if any(own):
                 self.path_bytes += b"\0" + b"\0".join(map(os.fsencode, own))
+        self.stamp.append(stamp)
         self.path_offset.append(len(self.path_bytes))
 
-    def size_of_sidecar(self, place: str, prefix: str, name: str, given: _Sidecars) -> int:
+    def status_of_sidecar(
+        self, place: str, prefix: str, name: str, given: _Sidecars
+    ) -> tuple[int, int]:
         if not name:
-            return -1
-        if name not in given.sizes:
-            size, problem = _size_of(place + name)
+            return -1, 0
+        if name not in given.known:
+            size, time, problem = _status_of(place + name)
             if problem is not None:
                 self.add_bad(prefix + name, *problem)
-            given.sizes[name] = size
-        return given.sizes[name]
+            given.known[name] = size, time
+        return given.known[name]
 
     def add_bad(self, path: str, reason: Reason, message: str) -> None:
         self.bad.append(BadFile(path, reason, message))
@@ -289,6 +297,7 @@ class _Walker:
             path_bytes=np.frombuffer(self.path_bytes, np.uint8),
             path_offset=np.frombuffer(self.path_offset, np.uint64),
             size=tuple(np.frombuffer(column, np.int64) for column in self.size),
+            stamp=np.frombuffer(self.stamp, np.int64),
             classes=classes,
             labels=labels,
             bad=self.bad,
@@ -327,7 +336,7 @@ class _Sidecars:
     def __init__(self, names: Sequence[str], dotted: tuple[str, ...]) -> None:
         self.by_stem: tuple[dict[str, str], ...] = tuple({} for _ in dotted)
         self.claimed: dict[str, bool] = {}
-        self.sizes: dict[str, int] = {}
+        self.known: dict[str, tuple[int, int]] = {}
         for name in names if dotted else ():
             for end, by_stem in zip(dotted, self.by_stem, strict=True):
                 if name[-len(end) :].lower() == end and len(name) > len(end):
@@ -372,18 +381,19 @@ def _leads_back(root: str, folder: str, link: str) -> bool:
     return False
 
 
-def _size_of(path: str) -> tuple[int, tuple[Reason, str] | None]:
-    """Returns a file's size in bytes, links followed, or -1 and what is wrong with it."""
+def _status_of(path: str) -> tuple[int, int, tuple[Reason, str] | None]:
+    """Returns a file's size in bytes, links followed, or -1, a hash of the time of its last change
+    (file systems have times of any size), and what is wrong with it."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
         if os.path.islink(path):
-            return -1, ("dangling_symlink", "a link whose target is missing")
-        return -1, ("vanished", "it went away while the folder was read")
+            return -1, 0, ("dangling_symlink", "a link whose target is missing")
+        return -1, 0, ("vanished", "it went away while the folder was read")
     except OSError as error:
         if error.errno == errno.ELOOP:
-            return -1, ("dangling_symlink", "a link that leads to itself")
-        return -1, ("unreadable", f"cannot be read: {error.strerror}")
+            return -1, 0, ("dangling_symlink", "a link that leads to itself")
+        return -1, 0, ("unreadable", f"cannot be read: {error.strerror}")
     if not stat.S_ISREG(status.st_mode):
-        return -1, ("not_a_regular_file", "a pipe, socket, device or folder, not a file")
-    return status.st_size, None
+        return -1, 0, ("not_a_regular_file", "a pipe, socket, device or folder, not a file")
+    return status.st_size, hash(status.st_mtime_ns), None

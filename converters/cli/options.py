@@ -30,6 +30,7 @@ __all__ = [
     "QuietOption",
     "ReadFormat",
     "ReadFormatOption",
+    "RestartOption",
     "ShardSamplesOption",
     "ShardSizeOption",
     "SidecarOption",
@@ -121,6 +122,14 @@ StepOption = Annotated[
 OverwriteOption = Annotated[
     bool,
     typer.Option("--overwrite", help="Replace what is there.", rich_help_panel=RUNNING),
+]
+RestartOption = Annotated[
+    bool,
+    typer.Option(
+        "--restart",
+        help="Begin anew, instead of going on with what an unfinished run has left.",
+        rich_help_panel=RUNNING,
+    ),
 ]
 ReadFormatOption = Annotated[
     ReadFormat | None,

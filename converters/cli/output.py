@@ -193,6 +193,8 @@ class Out:
             self.report(report)
         kind, message, self.code = described(error)
         say(f"error: {message}")
+        for note in notes_of(error):
+            say(f"note: {note}")
         self.answer |= {"status": "failed", "error": {"type": kind, "message": one_line(message)}}
         try:
             self.finish()
@@ -239,6 +241,16 @@ def reporting(
         forget_stdout()
     if out.code:
         raise typer.Exit(out.code)
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """Returns what was noted on an error and on those that it comes from."""
+    notes: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None:
+        notes += getattr(cause, "__notes__", ())
+        cause = cause.__cause__ or cause.__context__
+    return notes
 
 
 def described(error: BaseException) -> tuple[str, str, int]:

@@ -46,6 +46,7 @@ def command(
     strict: options.StrictOption = False,
     workers: options.WorkersOption = None,
     overwrite: options.OverwriteOption = False,
+    restart: options.RestartOption = False,
     quiet: options.QuietOption = False,
     json: options.JsonOption = False,
 ) -> None:
@@ -53,7 +54,8 @@ def command(
 
     Classes are the folders right below SRC, numbered as torchvision's
     ImageFolder numbers them. What cannot be a sample is named, and the rest
-    is packed (exit code 3).
+    is packed (exit code 3). The same command goes on where a run was
+    stopped, however that was.
 
     $ fastconv pack images/ out.lmdb
     $ fastconv pack images/ shards/ --format webdataset --shard-size 256MB
@@ -85,6 +87,7 @@ def command(
                 max_pixels=max_pixels or MAX_PIXELS,
                 strict=strict,
                 overwrite=overwrite,
+                restart=restart,
                 progress=progress,
                 notice=out.note,
                 **selected,

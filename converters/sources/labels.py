@@ -151,6 +151,7 @@ def apply_labels(listing: Listing, file: str, options: WalkOptions) -> Listing:
         path_bytes=path_bytes,
         path_offset=path_offset,
         size=tuple(size),
+        stamp=listing.stamp[there],
         classes=classes,
         labels=kind,
         bad=bad,
