@@ -92,7 +92,8 @@ class Target:
             folder = stat.S_ISDIR(os.lstat(self.partial).st_mode)
         except FileNotFoundError:
             return
-        if not folder or (not os.path.lexists(self.path("lock")) and os.listdir(self.partial)):
+        ours = folder and {"lock", "publish"}.intersection(os.listdir(self.partial))
+        if not folder or (not ours and os.listdir(self.partial)):
             raise UsageError(
                 f"{printable(self.partial)}: exists and was not made by fastconv: move it away"
             )
@@ -279,7 +280,7 @@ class Target:
         with held_signals():
             try:
                 self.clear(keep=("lock", "publish"))
-                for name in ("publish", "lock"):  # the marks go last, so that a next run has them
+                for name in ("lock", "publish"):  # what says that OUT is made goes last
                     if os.path.lexists(self.path(name)):
                         os.unlink(self.path(name))
                 os.rmdir(self.partial)

@@ -5,6 +5,9 @@ Workers are plain `python -c` processes on pipes, so they work when the caller's
 each: it starts the process, sends it one task after the other, and starts another one when it dies.
 The next task is sent while the answer to the last one is still read by the caller, never while the
 worker works, so neither pipe can fill up.
+
+A worker that hangs, on a network file system that does not answer or because somebody stopped it,
+is ended when the system has counted no work of it for some minutes (on Linux).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -31,6 +35,13 @@ READY = 4
 """Workers that are started before there is anything to do; the others follow when there is."""
 TRIES = 3
 """How often a task is given to a worker before its death is taken for the task's fault."""
+
+HANG_S = 300.0
+"""Seconds in which a worker that has a task did nothing at all: it hangs."""
+END_S = 5.0
+"""Seconds that the system may take to end a process: one that waits for a dead disk never ends."""
+WATCH_S = 1.0
+"""Seconds between two looks at the workers."""
 
 START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -67,9 +78,18 @@ class WorkerDied(Exception):
 
 
 class Worker:
-    """One process."""
+    """One process.
+
+    Attributes:
+        task: What it works on.
+        seen: What the system had counted of its work, and when that was first so.
+        hangs: It was ended because it did nothing.
+    """
 
     def __init__(self) -> None:
+        self.task: Task | None = None
+        self.seen: tuple[object, float] = (None, 0.0)
+        self.hangs = False
         command = [sys.executable, "-S", "-E", "-c", START, json.dumps(sys.path)]
         # numpy's linear algebra is not used here; starting its threads takes longer than all the
         # rest.
@@ -100,12 +120,34 @@ class Worker:
     def last_words(self) -> str:
         """Returns how the process ended."""
         code = self.process.wait()
+        if self.hangs:
+            return f"it did nothing for {HANG_S:.0f} s and was ended"
         if code < 0:
             name = signal.Signals(-code).name
             return f"signal {-code} ({name})" + (
                 ", maybe for want of memory" if name == "SIGKILL" else ""
             )
         return f"exit code {code}"
+
+    def watch(self) -> None:
+        """Ends the process if it hangs.
+
+        Raises:
+            FastconvError: It hangs and cannot be ended.
+        """
+        task, work, now = self.task, work_of(self.process.pid), time.monotonic()
+        if task is None or work is None or self.seen[0] != (task.number, work):
+            self.seen = task and (task.number, work), now
+            return
+        waited = now - self.seen[1]
+        if waited > HANG_S:
+            self.hangs = True
+            self.process.kill()
+        if waited > HANG_S + END_S:
+            raise FastconvError(
+                f"a worker process did nothing for {waited:.0f} s on {task.about()} and cannot be "
+                "ended: a disk or network file system does not answer"
+            )
 
     def stop(self) -> None:
         """Ends the process."""
@@ -117,6 +159,18 @@ class Worker:
                 except OSError:
                     pass
         self.process.wait()
+
+
+def work_of(process: int) -> object:
+    """Returns what the system has counted of a process's work: another value whenever it did
+    something; None where the system does not tell."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            times = file.read().rpartition(b")")[2].split()[11:13]
+        with open(f"/proc/{process}/io", "rb") as file:
+            return times, file.read()
+    except OSError:
+        return None
 
 
 class LocalEngine:
@@ -137,6 +191,7 @@ class LocalEngine:
         self._closing = threading.Event()
         self._guard = threading.Lock()
         self._threads: list[threading.Thread] = []
+        self._watched = time.monotonic()
         for _ in range(min(workers, READY)):
             self._add_thread()
 
@@ -165,14 +220,14 @@ class LocalEngine:
         for _ in self._threads:
             self._tasks.put(None)
         for thread in self._threads:
-            thread.join()
+            thread.join(END_S)  # one whose process cannot be ended is left to its fate
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
         """Yields the answers as they come. A few tasks are taken ahead, no more.
 
         Raises:
-            FastconvError: A worker died on the same task several times, or the system refused
-                something.
+            FastconvError: A worker died or hung on the same task several times, or the system
+                refused something.
         """
         waiting, source = 0, iter(tasks)
         while True:
@@ -183,12 +238,29 @@ class LocalEngine:
                 waiting += 1
             if not waiting:
                 return
-            answer = self._answers.get()
+            self._watch()
+            try:
+                answer = self._answers.get(timeout=WATCH_S)
+            except queue.Empty:
+                continue
             waiting -= 1
             if isinstance(answer, BaseException):
                 raise answer
             raise_error(answer.content)
             yield answer
+
+    def _watch(self) -> None:
+        """Looks whether a worker hangs; not more often than is worth it."""
+        since = time.monotonic() - self._watched
+        if since < WATCH_S:
+            return
+        self._watched += since
+        with self._guard:
+            workers = [*self._processes]
+        for worker in workers:
+            if since > 10 * WATCH_S:  # this process was stopped for a while, and so may they be
+                worker.seen = None, self._watched
+            worker.watch()
 
     def _start(self) -> Worker:
         worker = Worker()
@@ -207,6 +279,7 @@ class LocalEngine:
             worker = self._start()
             while (task := self._tasks.get()) is not None:
                 for left in range(TRIES - 1, -1, -1):
+                    worker.task = task
                     try:
                         if self.lock != held:
                             raise_error(worker.ask({"run": "hold", "lock": self.lock}, {})[0])
@@ -214,6 +287,7 @@ class LocalEngine:
                         self._answers.put(
                             Answer(task.number, *worker.ask(task.content, task.arrays))
                         )
+                        worker.task = None
                         break
                     except WorkerDied:
                         words = worker.last_words()

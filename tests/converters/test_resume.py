@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ from PIL import Image
 
 from fastconv.converters import Sharding, pack
 from fastconv.converters import plan as plan_module
+from fastconv.converters.engines.local import Answer
+from fastconv.converters.journal import Journal
 from fastconv.loaders import open_dataset
-from fastconv.loaders.errors import UsageError
+from fastconv.loaders.errors import FastconvError, UsageError
 
 SAMPLES = 60
 
@@ -113,8 +117,8 @@ def test_a_run_that_is_killed_again_and_again(tmp_path: Path, case: str, bad: in
         # 45 to 150 steps make a run, the last of which publish and clean up.
         if not stopped(tree, here / name, chance.randrange(90), arguments, chance.choice([0, 9])):
             break
-    if (here / name).exists() and not (here / f"{name}.partial").exists():
-        assert content(here) == content(expected)
+    if (here / name).exists() and not (here / f"{name}.partial/publish").exists():
+        assert content(here) == content(expected)  # nothing but an empty folder may be left
         with pytest.raises(UsageError, match="exists already"):
             pack(tree, here / name, **arguments)
         return
@@ -122,3 +126,157 @@ def test_a_run_that_is_killed_again_and_again(tmp_path: Path, case: str, bad: in
     assert content(here) == content(expected)
     assert (report.samples, len(report.bad)) == (SAMPLES, bad)
     assert len(open_dataset(here / name)) == SAMPLES
+
+
+def unfinished(tree: Path, out: Path, steps: int = 40, sync: float = 9, **arguments: Any) -> Path:
+    """Returns the OUT.partial of a run that was killed after some parts."""
+    assert stopped(tree, out, steps, arguments, sync)
+    partial = Path(f"{out}.partial")
+    assert (partial / "done").stat().st_size > 0
+    return partial
+
+
+@pytest.mark.parametrize("name", ["out.lmdb", "out.tar", "out.h5"])
+def test_bytes_that_a_power_cut_took_are_written_again(tmp_path: Path, name: str) -> None:
+    tree = make_tree(tmp_path / "tree")
+    pack(tree, tmp_path / name)
+    expected = content_of(tmp_path / name)
+    for chance in map(random.Random, range(6)):
+        out = tmp_path / f"{chance.random()}-{name}"
+        partial = unfinished(tree, out)
+        data = next(file for file in (partial / "pack0").iterdir() if file.suffix != ".lock")
+        size = data.stat().st_size
+        with data.open("r+b") as file:
+            for _ in range(2):
+                file.seek(chance.randrange(size))
+                file.write(bytes(chance.randrange(1, 20_000)))
+            file.truncate(chance.choice([size, chance.randrange(size)]))
+        if chance.random() < 0.5:  # the last records were not on the disk either
+            os.truncate(partial / "done", chance.randrange((partial / "done").stat().st_size))
+        pack(tree, out)
+        assert content_of(out) == expected
+
+
+def content_of(out: Path) -> list[bytes]:
+    """Returns the bytes of a pack's files, whatever it is called."""
+    found = [path for path in out.parent.iterdir() if path.name.startswith(out.name)]
+    files = [file for path in found for file in [path, *path.rglob("*")] if file.is_file()]
+    return [file.read_bytes() for file in sorted(files)]
+
+
+@pytest.mark.parametrize("file", ["plan", "done"])
+def test_notes_that_are_damaged_are_not_trusted(tmp_path: Path, file: str) -> None:
+    tree = make_tree(tmp_path / "tree")
+    pack(tree, tmp_path / "expected.h5")
+    chance = random.Random(file)
+    partial = unfinished(tree, tmp_path / "out.h5")
+    shutil.copytree(partial, tmp_path / "kept")
+    for _ in range(25):
+        shutil.rmtree(partial, ignore_errors=True)
+        (tmp_path / "out.h5").unlink(missing_ok=True)
+        shutil.copytree(tmp_path / "kept", partial)
+        data = bytearray((partial / file).read_bytes())
+        place = chance.randrange(len(data))
+        data[place] ^= 1 << chance.randrange(8)
+        (partial / file).write_bytes(data[: chance.choice([len(data), place])])
+        pack(tree, tmp_path / "out.h5")
+        assert (tmp_path / "out.h5").read_bytes() == (tmp_path / "expected.h5").read_bytes()
+
+
+def change_a_file(tree: Path) -> None:
+    file = tree / "class0/000.png"
+    status = file.stat()
+    file.write_bytes(file.read_bytes()[::-1])
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+
+
+def add_a_file(tree: Path) -> None:
+    shutil.copy(tree / "class0/000.png", tree / "class1/new.png")
+
+
+def remove_a_file(tree: Path) -> None:
+    (tree / "class2/002.png").unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "words"),
+    [
+        (change_a_file, {}, "class0/000.png was changed"),
+        (add_a_file, {}, "class1/new.png is new"),
+        (remove_a_file, {}, "class2/002.png is gone"),
+        (None, {"check": "decode"}, "the check was fast, is decode"),
+        (None, {"options": {"layout": "vlen"}}, "option layout was not given, is vlen"),
+        (None, {"format": "lmdb"}, "the format was hdf5, is lmdb"),
+        (None, {"labels": False}, "the kind of labels was class, is none"),
+        (None, {"sidecars": ["txt"]}, "the fields are others"),
+    ],
+)
+def test_what_is_not_as_it_was_is_named_and_never_mixed_in(
+    tmp_path: Path, change: Callable[[Path], None] | None, arguments: dict[str, Any], words: str
+) -> None:
+    tree, out = make_tree(tmp_path / "tree"), tmp_path / "out.h5"
+    partial = unfinished(tree, out)
+    before = content(partial)
+    if change is not None:
+        change(tree)
+    with pytest.raises(UsageError, match=f"{words}.*: undo that, or begin anew with --restart"):
+        pack(tree, out, **arguments)
+    after = content(partial)
+    assert {**after, "lock": b""} == {**before, "lock": b""}
+    lines: list[str] = []
+    pack(tree, out, restart=True, notice=lines.append, **arguments)
+    assert lines[0].startswith("discarded what an unfinished run left")
+    pack(tree, tmp_path / "expected.h5", **arguments)
+    assert content_of(out) == content_of(tmp_path / "expected.h5")
+
+
+def test_what_was_bad_is_looked_at_again_when_it_was_mended(tmp_path: Path) -> None:
+    tree, out = make_tree(tmp_path / "tree"), tmp_path / "out.lmdb"
+    file = tree / "class1/001.png"
+    whole = file.read_bytes()
+    status = file.stat()
+    file.write_bytes(bytes(len(whole)))
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(FastconvError, match=r"1 bad files, and --strict allows none"):
+        pack(tree, out, strict=True, workers=2)
+    file.write_bytes(whole)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    lines: list[str] = []
+    report = pack(tree, out, strict=True, notice=lines.append)
+    assert (report.samples, report.bad) == (SAMPLES, [])
+    assert lines == ["going on with an unfinished run: 19 of 20 parts are done"]
+
+
+def test_only_the_parts_under_way_are_done_again(tmp_path: Path) -> None:
+    tree, out = make_tree(tmp_path / "tree"), tmp_path / "out.lmdb"
+    partial = unfinished(tree, out)
+    journal = Journal(str(partial))
+    journal.close()
+    lines: list[str] = []
+    pack(tree, out, notice=lines.append)
+    assert 0 < journal.count < 20
+    assert lines == [f"going on with an unfinished run: {journal.count} of 20 parts are done"]
+
+
+def test_a_file_that_grew_and_shrank_again_is_another_one(tmp_path: Path) -> None:
+    """The clock may have been moved: any other time of a file counts, not only a later one."""
+    tree, out = make_tree(tmp_path / "tree"), tmp_path / "out.h5"
+    unfinished(tree, out)
+    os.utime(tree / "class0/003.png", (0, 0))
+    with pytest.raises(UsageError, match=r"class0/003\.png was changed"):
+        pack(tree, out)
+
+
+def test_marks_in_the_journal(tmp_path: Path) -> None:
+    answer = Answer(3, {"bad": [], "written": [[0, 4]], "digest": 1}, {})
+    (tmp_path / "data").write_bytes(b"data")
+    (tmp_path / "plan").write_bytes(b"")
+    journal = Journal(str(tmp_path))
+    journal.add(0, answer, str(tmp_path / "data"))
+    journal.end_pass(0, [str(tmp_path / "data")])
+    journal.add(1, answer, str(tmp_path / "data"))
+    journal.close()
+    again = Journal(str(tmp_path))
+    again.close()
+    assert (again.count, again.complete) == (2, {0})
+    assert [again.records[run][3].sure for run in (0, 1)] == [True, False]

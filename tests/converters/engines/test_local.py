@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -15,6 +17,7 @@ import pytest
 from PIL import Image
 
 from fastconv.converters import pack
+from fastconv.converters.engines import local
 from fastconv.converters.engines.choice import engine_for
 from fastconv.converters.engines.inline import InlineEngine
 from fastconv.converters.engines.local import LocalEngine, Task
@@ -44,47 +47,73 @@ def test_a_mistake_in_a_worker_is_the_callers_to_see() -> None:
         list(engine.run([task(0, run="no such thing")]))
 
 
-def test_worker_that_dies_at_every_try() -> None:
-    """Its death is noticed at once, the task is tried again, then the run ends and says what was
-    up."""
-    with LocalEngine(2) as engine:
-        killer = Killer()
-        try:
-            with pytest.raises(
-                FastconvError, match=r"died 3 times \(signal 9 \(SIGKILL\)"
-            ) as caught:
-                killer.run(engine)
-        finally:
-            killer.stop()
-    assert "file 0" in str(caught.value)
+@contextmanager
+def every_worker(number: int) -> Iterator[None]:
+    """Sends a signal to every worker as soon as it is there."""
+    ended = threading.Event()
+
+    def send_all() -> None:
+        while not ended.wait(0.001):
+            for process in workers_of(os.getpid()):
+                try:
+                    process.send_signal(number)
+                except psutil.NoSuchProcess:
+                    pass
+
+    thread = threading.Thread(target=send_all)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"HANG_S": 0.6, "WATCH_S": 0.1, "END_S": 0.5}.items():
+        monkeypatch.setattr(local, name, value)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(signal.SIGKILL, r"signal 9 \(SIGKILL\)"), (signal.SIGSTOP, "it did nothing for 1 s")],
+)
+def test_worker_that_dies_or_hangs_at_every_try(number: int, words: str) -> None:
+    """That is noticed, the task is tried again, then the run ends and says what was up."""
+    told = pytest.raises(FastconvError, match=rf"died 3 times \({words}.*file 0")
+    with LocalEngine(2) as engine, every_worker(number), told:
+        list(engine.run([task(0, run="no such thing")]))
     assert workers_of(os.getpid()) == []
 
 
-class Killer:
-    """Kills every worker as soon as it is there."""
+@pytest.mark.usefixtures("impatient")
+def test_worker_that_hangs_once_is_replaced() -> None:
+    with LocalEngine(1) as engine:
+        with pytest.raises(RuntimeError):  # it is up, and has answered
+            list(engine.run([task(0, run="nothing")]))
+        (worker,) = workers_of(os.getpid())
+        worker.suspend()
+        with pytest.raises(RuntimeError):  # the next one has answered
+            list(engine.run([task(1, run="nothing")]))
+        assert not worker.is_running()
 
-    def __init__(self) -> None:
-        import threading
 
-        self.ended = threading.Event()
-        self.thread = threading.Thread(target=self.kill)
-        self.thread.start()
-
-    def kill(self) -> None:
-        while not self.ended.is_set():
-            for process in workers_of(os.getpid()):
-                try:
-                    process.kill()
-                except psutil.NoSuchProcess:
-                    pass
-            time.sleep(0.001)
-
-    def run(self, engine: LocalEngine) -> None:
-        list(engine.run([task(0, run="no such thing")]))
-
-    def stop(self) -> None:
-        self.ended.set()
-        self.thread.join()
+@pytest.mark.usefixtures("impatient")
+def test_worker_that_cannot_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that waits for a dead disk: the run ends nevertheless."""
+    with LocalEngine(1) as engine:
+        with pytest.raises(RuntimeError):
+            list(engine.run([task(0, run="nothing")]))
+        (worker,) = workers_of(os.getpid())
+        worker.suspend()
+        monkeypatch.setattr(subprocess.Popen, "kill", lambda self: None)
+        with pytest.raises(FastconvError, match=r"did nothing for . s on file 1 and cannot be"):
+            list(engine.run([task(1, run="nothing")]))
+        engine.close()  # does not wait for ever
+        monkeypatch.undo()
+        worker.kill()
 
 
 def test_worker_that_dies_once_is_replaced() -> None:
