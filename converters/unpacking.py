@@ -23,7 +23,13 @@ from fastconv.converters.packing import translated_errors
 from fastconv.converters.report import Progress, ProgressCallback
 from fastconv.converters.system import held_signals, rename_new
 from fastconv.converters.target import Target
-from fastconv.loaders.errors import CorruptPackError, FastconvError, UsageError, printable
+from fastconv.loaders.errors import (
+    CorruptPackError,
+    FastconvError,
+    SampleError,
+    UsageError,
+    printable,
+)
 from fastconv.loaders.open import open_pack
 from fastconv.loaders.reader import Reader
 from fastconv.loaders.sample import BadFile, Reason
@@ -276,8 +282,9 @@ class Unpacking:
         """Returns a field's bytes; None where there are none, or none that could be written."""
         try:
             data = self.reader.read(row, slot)
-        except CorruptPackError as error:
-            self.refuse(name, "bad_record", str(error))
+        except (CorruptPackError, SampleError) as error:
+            reason = error.reason if isinstance(error, SampleError) else "bad_record"
+            self.refuse(name, reason, str(error))  # type: ignore[arg-type]
             return None
         checksum = self.reader.table.checksum
         if data is None or not checksum:

@@ -34,7 +34,7 @@ from fastconv.loaders.errors import (
     printable,
 )
 from fastconv.loaders.meta import PackMeta
-from fastconv.loaders.open import find_format, require_path
+from fastconv.loaders.open import find_format, require_path, retried
 from fastconv.loaders.reader import READERS, Reader
 from fastconv.loaders.sample import IMAGE
 from fastconv.loaders.table import SampleTable
@@ -76,6 +76,12 @@ class PackDataset(Dataset[Any]):
         exif_transpose: Whether to turn images as their EXIF data say.
         on_error: What to do with a sample that cannot be read or decoded: "raise", or "skip": then
             `dataset[i]` is None, batches lack it, and a warning is logged.
+        verify: Whether the bytes of every field are compared with their checksum (xxh3-64) before
+            they are decoded or handed out; other bytes than those that were packed are a
+            `SampleError` of the reason "corrupt". Comparing a JPEG of 57 kB takes 6000 ns at most,
+            less than half a hundredth of decoding it (1.3 ms). `read` hands out the copy that was
+            compared, which takes 16 µs instead of 0.7. Labels and paths are not compared:
+            `fastconv verify` does that. Packs of others and folders have no checksums.
 
     Attributes:
         path: Where the pack lies, absolute.
@@ -84,7 +90,8 @@ class PackDataset(Dataset[Any]):
         skipped: How many samples were skipped by this object, in this process.
 
     Raises:
-        UsageError: An option is wrong, or the pack lacks a field, is empty or of another format.
+        UsageError: An option is wrong, or the pack lacks a field or its checksums, is empty or of
+            another format.
         PackError: The pack cannot be read.
     """
 
@@ -104,6 +111,7 @@ class PackDataset(Dataset[Any]):
         mode: Mode = "RGB",
         exif_transpose: bool = False,
         on_error: OnError = "raise",
+        verify: bool = False,
     ) -> None:
         if not is_decoder(decode):
             _check("decode", decode, _DECODES, " or a decoder, such as RandomResizedCrop(224)")
@@ -111,6 +119,7 @@ class PackDataset(Dataset[Any]):
             raise UsageError("mode is 'unchanged': a decoder needs 'RGB' or 'L'")
         _check("mode", mode, get_args(Mode))
         _check("on_error", on_error, get_args(OnError))
+        _check("verify", verify, (True, False))
         if isinstance(fields, str):
             raise UsageError(f"fields is a string: give a tuple of names, as ({fields!r},)")
         given = os.fsdecode(path)
@@ -123,11 +132,12 @@ class PackDataset(Dataset[Any]):
         self.mode: Mode = mode
         self.exif_transpose = exif_transpose
         self.on_error: OnError = on_error
+        self.verify = verify
         if self.fields == ():
             raise UsageError("fields names no field: leave it out for the image alone")
         reader = _open(self.format, self.path, self.fields or ())
         self.pack_id = reader.meta.id
-        self._fingerprint = _fingerprint(reader.meta)
+        self._fingerprint = _fingerprint(reader)
         self._length = len(reader)
         self._adopt(reader)
         for notice in reader.notices:
@@ -148,6 +158,11 @@ class PackDataset(Dataset[Any]):
         for name in self.fields or ():
             if name not in known:
                 raise _no_field(self.path, name, known)
+        if self.verify and not reader.table.checksum:
+            raise UsageError(
+                f"{printable(self.path)}: has no checksums: {reader.no_checksums}, or leave out "
+                "verify=True"
+            )
         self._slots = tuple(known.index(name) for name in self.fields or (IMAGE,))
         self._reader = reader  # last: another thread may be looking
         return reader
@@ -165,7 +180,7 @@ class PackDataset(Dataset[Any]):
             raise
         except UsageError as error:  # it is empty, of another format, or lacks a field
             raise changed from error
-        if _fingerprint(reader.meta) != self._fingerprint or len(reader) != self._length:
+        if _fingerprint(reader) != self._fingerprint or len(reader) != self._length:
             raise changed
         return self._adopt(reader)
 
@@ -234,7 +249,7 @@ class PackDataset(Dataset[Any]):
         out: npt.NDArray[np.uint8] | None = None,
     ) -> Any:
         """Returns one field of a sample, decoded; None where the sample lacks it."""
-        data = reader.load(row, slot)
+        data = reader.verified(row, slot) if self.verify else reader.load(row, slot)
         if data is None:
             if slot == 0:
                 _no_image(reader, row)
@@ -246,7 +261,7 @@ class PackDataset(Dataset[Any]):
         try:
             return self._image(data, draw, out)
         except SampleError as error:
-            raise SampleError(f"{reader.where(row)}: {error}", error.reason) from error
+            raise reader.bad_sample(row, str(error), error.reason) from error
 
     def _sample(
         self,
@@ -422,19 +437,28 @@ class PackDataset(Dataset[Any]):
     def read(self, index: SupportsIndex, field: str = IMAGE) -> memoryview | None:
         """Returns a field's stored bytes, not copied; None where the sample lacks the field.
 
-        The view is read-only, and stays valid after the dataset is gone.
+        The view is read-only, and stays valid after the dataset is gone. With `verify` it is of a
+        copy, the one that was compared.
 
         Raises:
             IndexError: There is no such sample.
             UsageError: There is no such field.
-            SampleError: The sample cannot be read, or has no image.
+            SampleError: The sample cannot be read, has no image, or has other bytes than were
+                packed.
         """
         row = self._row(index)
         reader = self._reader if self._reader is not None else self._opened()
-        if field != IMAGE:
+        if self.verify:
+            view = self._verified(reader, row, self._slot(reader, field))
+        elif field != IMAGE:
             return reader.read(row, self._slot(reader, field))
-        view = reader.read(row)
-        return view if view is not None else _no_image(reader, row)
+        else:
+            view = reader.read(row)
+        return view if view is not None or field != IMAGE else _no_image(reader, row)
+
+    def _verified(self, reader: Reader, row: int, slot: int) -> memoryview | None:
+        data = reader.verified(row, slot)
+        return None if data is None else memoryview(data)
 
     @overload
     def read_many(
@@ -452,14 +476,18 @@ class PackDataset(Dataset[Any]):
         Raises:
             IndexError: There is no such sample.
             UsageError: There is no such field.
-            SampleError: A sample cannot be read, or has no image.
+            SampleError: A sample cannot be read, has no image, or has other bytes than were packed.
             PackError: The pack cannot be read any more.
         """
         rows = [self._row(index) for index in indices]
         reader = self._opened()
         slot = self._slot(reader, field)
         reader.check(rows)
-        views = [view for (view,) in reader.read_many(rows, (slot,))]
+        if self.verify:
+            reader.hint(np.asarray(rows, np.int64), (slot,))
+            views = [self._verified(reader, row, slot) for row in rows]
+        else:
+            views = [view for (view,) in reader.read_many(rows, (slot,))]
         if slot == 0 and None in views:
             _no_image(reader, rows[views.index(None)])
         return views
@@ -516,6 +544,8 @@ class PackDataset(Dataset[Any]):
             lines.append(f"    Fields: {', '.join(self.fields)}")
         if self.decode != "pil":
             lines.append(f"    Decode: {self.decode}")
+        if self.verify:
+            lines.append("    Verify: every field by its checksum")
         for title, transform in (
             ("Transform", self.transform),
             ("Target transform", self.target_transform),
@@ -599,18 +629,25 @@ def _no_image(reader: Reader, row: int) -> NoReturn:
     raise SampleError(f"{reader.where(row)}: has no image", "missing_part")
 
 
-def _fingerprint(meta: PackMeta) -> str:
+def _fingerprint(reader: Reader) -> str:
     """Returns the pack's id; of a pack without one, a hash of what is known of it."""
-    if meta.id:
-        return meta.id
-    from xxhash import xxh3_128_hexdigest
+    if reader.meta.id:
+        return reader.meta.id
+    from xxhash import xxh3_128
 
-    return xxh3_128_hexdigest(meta.to_json().encode())
+    state = xxh3_128(reader.meta.to_json().encode())
+    for column in reader.table.arrays().values():
+        state.update(column.tobytes())
+    return state.hexdigest()
 
 
 def _open(format: str, path: str, fields: Sequence[str]) -> Reader:
     """Returns the opened pack; where it is of another format, the error says which."""
     expected = READERS.load(format)
+    return retried(path, lambda: _open_once(expected, path, fields))
+
+
+def _open_once(expected: type[Reader], path: str, fields: Sequence[str]) -> Reader:
     require_path(path)
     try:
         reader = expected.open_with(path, fields)
@@ -686,6 +723,7 @@ def open_dataset(
     mode: Mode = "RGB",
     exif_transpose: bool = False,
     on_error: OnError = "raise",
+    verify: bool = False,
 ) -> PackDataset:
     """Returns the Dataset of what lies at the path, a pack or a folder of images.
 
@@ -700,9 +738,11 @@ def open_dataset(
         mode: Of the image: "RGB", "L" or "unchanged".
         exif_transpose: Whether to turn images as their EXIF data say.
         on_error: What to do with a sample that cannot be read or decoded: "raise" or "skip".
+        verify: Whether the bytes of every field are compared with their checksum.
 
     Raises:
-        UsageError: An option is wrong, or the pack lacks a field, is empty or of another format.
+        UsageError: An option is wrong, or the pack lacks a field or its checksums, is empty or of
+            another format.
         PackError: The pack cannot be read.
     """
     return dataset_class(format or find_format(path).name)(
@@ -714,4 +754,5 @@ def open_dataset(
         mode=mode,
         exif_transpose=exif_transpose,
         on_error=on_error,
+        verify=verify,
     )

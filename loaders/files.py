@@ -11,7 +11,15 @@ from typing import Final
 
 from fastconv.loaders.errors import CorruptPackError, PackError, printable
 
-__all__ = ["MappedFile", "first_bytes", "map_file", "open_file", "read_file", "unreadable"]
+__all__ = [
+    "MappedFile",
+    "first_bytes",
+    "inode_at",
+    "map_file",
+    "open_file",
+    "read_file",
+    "unreadable",
+]
 
 # O_NONBLOCK: opening a pipe waits for its writer. O_BINARY: Windows alone has it.
 _FLAGS: Final = os.O_RDONLY | sum(
@@ -27,6 +35,16 @@ def unreadable(path: str, error: Exception) -> PackError:
     return PackError(
         f"{printable(path)}: cannot be read: {getattr(error, 'strerror', None) or error}"
     )
+
+
+def inode_at(path: str) -> tuple[int, int] | None:
+    """Returns which file or folder lies at a path, links followed: device and inode; None where
+    nothing does, or the system does not let us look."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def open_file(path: str) -> int:
@@ -91,14 +109,15 @@ class MappedFile:
     Attributes:
         path: Where it was when it was opened.
         view: Its bytes, read-only.
-        inode: Which file it is, whatever lies at the path now.
+        inode: Which file it is, whatever lies at the path now: device and inode.
+        mtime: When it was last written to before it was mapped, in ns.
         due: When its length is worth asking for again, as `time.monotonic` counts.
 
     Raises:
         OSError: It cannot be read, or is no regular file.
     """
 
-    __slots__ = ("_fd", "_map", "due", "inode", "path", "view")
+    __slots__ = ("_fd", "_map", "due", "inode", "mtime", "path", "view")
 
     def __init__(self, path: str) -> None:
         self._fd = open_file(path)
@@ -110,6 +129,7 @@ class MappedFile:
         self.path = path
         self.view = memoryview(b"" if self._map is None else self._map)
         self.inode = status.st_dev, status.st_ino
+        self.mtime = status.st_mtime_ns
         self.due = 0.0
 
     def __del__(self) -> None:

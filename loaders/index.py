@@ -15,7 +15,7 @@ from fastconv.loaders.files import MappedFile, map_file
 from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.table import SampleTable
 
-__all__ = ["META_KEY", "index_path", "load_index"]
+__all__ = ["META_KEY", "index_path", "is_being_published", "load_index"]
 
 META_KEY = "fastconv"
 
@@ -25,6 +25,13 @@ def index_path(pack: str) -> str:
     if os.path.isdir(pack):
         return os.path.join(pack, "index.safetensors")
     return f"{pack}.index.safetensors"
+
+
+def is_being_published(pack: str) -> bool:
+    """Returns whether a pack and what belongs beside it are changing places with others: a run of
+    `fastconv pack` that has begun to publish keeps the list of what goes where until it is done."""
+    paths = {pack.rstrip("/"), os.path.realpath(pack)}
+    return any(os.path.lexists(f"{path}.partial/publish") for path in paths)
 
 
 def load_index(pack: str) -> tuple[PackMeta, SampleTable, MappedFile] | None:

@@ -1,14 +1,38 @@
-"""Opens a pack without PyTorch: path -> format -> Reader."""
+"""Opens a pack without PyTorch: path -> format -> Reader.
+
+A pack may be replaced while it is opened, and some are more than one file. Who opens one then gets
+the one or the other, never parts of both: formats raise an error where the parts do not fit, and
+the attempt is made again.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from time import monotonic, sleep
+from typing import Final, TypeVar
 
-from fastconv.loaders.errors import NotAPackError, PackError, PackNotFoundError, printable
-from fastconv.loaders.files import unreadable
+from fastconv.loaders.errors import (
+    NotAPackError,
+    PackChangedError,
+    PackError,
+    PackNotFoundError,
+    printable,
+)
+from fastconv.loaders.files import inode_at, unreadable
+from fastconv.loaders.index import index_path
 from fastconv.loaders.reader import READERS, Reader
 
-__all__ = ["find_format", "open_pack", "require_path"]
+__all__ = ["find_format", "open_pack", "require_path", "retried"]
+
+PATIENCE_S: Final = 10.0
+"""How long a pack may be in the middle of being replaced; moving its files takes microseconds,
+unless the process that does it has to wait."""
+
+PAUSE_S: Final = 2e-3
+"""Between two attempts."""
+
+T = TypeVar("T")
 
 
 def require_path(path: str) -> None:
@@ -26,6 +50,38 @@ def require_path(path: str) -> None:
         raise unreadable(path, error) from error
 
 
+def retried(path: str, attempt: Callable[[], T]) -> T:
+    """Returns what an attempt to open a pack gives; it is made again where the pack was being
+    replaced meanwhile.
+
+    Raises:
+        PackChangedError: That went on for too long.
+        PackError: What the attempt raised of a pack that stayed what it was.
+    """
+    end = monotonic() + PATIENCE_S
+    while True:
+        before = _standing(path)
+        try:
+            return attempt()
+        except PackChangedError:
+            if monotonic() > end:
+                raise
+            sleep(PAUSE_S)
+        except PackError:
+            if monotonic() > end or _standing(path) == before:
+                raise
+
+
+def _standing(path: str) -> tuple[object, ...]:
+    """Returns what lies at a path and beside it. When each was renamed is part of it: the inode of
+    a pack that is gone is soon that of another."""
+    try:
+        renamed = os.stat(path).st_ctime_ns
+    except OSError:
+        renamed = 0
+    return inode_at(path), renamed, inode_at(index_path(path))
+
+
 def find_format(path: str | os.PathLike[str]) -> type[Reader]:
     """Returns the class that reads what lies at the path, told by its contents.
 
@@ -35,6 +91,10 @@ def find_format(path: str | os.PathLike[str]) -> type[Reader]:
         PackError: The system does not let us look at it, or it is a pipe, socket or device.
     """
     name = os.fsdecode(path)
+    return retried(name, lambda: _find_format(name))
+
+
+def _find_format(name: str) -> type[Reader]:
     require_path(name)
     problem = None
     for reader in READERS.installed():
@@ -63,7 +123,9 @@ def open_pack(path: str | os.PathLike[str], format: str | None = None) -> Reader
         PackError: It cannot be read.
     """
     name = os.fsdecode(path)
-    if format is None:
-        return find_format(name).open(name)
-    require_path(name)
-    return READERS.load(format).open(name)
+
+    def attempt() -> Reader:
+        require_path(name)
+        return (_find_format(name) if format is None else READERS.load(format)).open(name)
+
+    return retried(name, attempt)

@@ -14,10 +14,11 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from time import monotonic
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
 
 from fastconv.loaders.errors import (
     CorruptPackError,
@@ -67,6 +68,7 @@ class Reader(ABC):
         table: Where everything lies in it.
         notices: What a user should know about how it was opened.
         bad: Records that were found damaged while it was opened.
+        no_checksums: Where the table has none: why, and what to do.
     """
 
     name: ClassVar[str]
@@ -82,6 +84,7 @@ class Reader(ABC):
         self.table = table
         self.notices: list[str] = []
         self.bad: list[BadFile] = []
+        self.no_checksums = "it was not made by fastconv: unpack it and pack it again"
         self._key_width = len(str(max(len(table) - 1, 0)))
 
     @classmethod
@@ -124,6 +127,20 @@ class Reader(ABC):
         data = self.read(row, slot)
         return None if data is None else bytes(data)
 
+    def verified(self, row: int, slot: int = 0) -> bytes | None:
+        """Returns what `load` does, compared with its checksum; the table must have checksums.
+
+        Raises:
+            SampleError: They cannot be read, or are other bytes than those that were packed.
+            PackError: The pack cannot be read any more.
+        """
+        data = self.load(row, slot)
+        known: int = self.table.checksum[slot].item(row)
+        if (0 if data is None else xxh3_64_intdigest(data)) != known:
+            words = "its bytes are damaged, the checksum differs: run fastconv verify"
+            raise self.bad_sample(row, words, "corrupt", slot)
+        return data
+
     def read_many(
         self, rows: Sequence[int] | Rows, slots: Sequence[int] = (0,)
     ) -> list[list[memoryview | None]]:
@@ -154,6 +171,22 @@ class Reader(ABC):
             f"path {printable(self.table.path(row))}"
         )
 
+    def place(self, row: int, slot: int = 0) -> str:
+        """Returns where a field's bytes lie, for messages; "" where that is the sample's path."""
+        return ""
+
+    def bad_sample(self, row: int, words: str, reason: str, slot: int = 0) -> SampleError:
+        """Returns what to raise where a sample is bad: an error that names it and its place.
+
+        Args:
+            row: Number of the sample.
+            words: What is wrong, and what to do.
+            reason: The same as a word of `fastconv.loaders.sample.Reason`.
+            slot: Of the field that is bad.
+        """
+        place = self.place(row, slot)
+        return SampleError(f"{self.where(row)}: {words}{place and f' ({place})'}", reason)
+
     def __len__(self) -> int:
         return len(self.table)
 
@@ -166,6 +199,15 @@ def _most_maps() -> int:
     except ImportError:  # Windows
         return 256
     return max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8)
+
+
+class _Found(NamedTuple):
+    """A data file as it was when the pack was opened: which one, its bytes, and when it was last
+    written to (ns)."""
+
+    inode: tuple[int, int]
+    size: int
+    mtime: int
 
 
 class MappedReader(Reader):
@@ -217,18 +259,18 @@ class MappedReader(Reader):
         self._due = 0.0
         if table_file is not None and self.files == (table_file.path,):
             self._maps[0] = table_file
-            self._found = [(table_file.inode, table_file.view.nbytes)]
+            self._found = [_Found(table_file.inode, table_file.view.nbytes, table_file.mtime)]
         else:
             self._found = [self._look(file) for file in self.files]
-        for file, shard, (_, size) in zip(self.files, meta.shards, self._found, strict=True):
-            if size < shard.size:
+        for file, shard, found in zip(self.files, meta.shards, self._found, strict=True):
+            if found.size < shard.size:
                 raise CorruptPackError(
-                    f"{printable(file)}: truncated: has {size} bytes, needs {shard.size}: "
+                    f"{printable(file)}: truncated: has {found.size} bytes, needs {shard.size}: "
                     "copy the pack again"
                 )
 
-    def _look(self, file: str) -> tuple[tuple[int, int], int]:
-        """Returns which file lies there, and its size in bytes."""
+    def _look(self, file: str) -> _Found:
+        """Returns which file lies there."""
         try:
             status = os.stat(file)
         except FileNotFoundError as error:
@@ -239,7 +281,7 @@ class MappedReader(Reader):
             raise unreadable(file, error) from error
         if not stat.S_ISREG(status.st_mode):
             raise PackError(f"{printable(file)}: cannot be read: not a regular file")
-        return (status.st_dev, status.st_ino), status.st_size
+        return _Found((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
 
     def check(self, rows: Sequence[int]) -> None:
         if self._table_file is not None:
@@ -266,15 +308,18 @@ class MappedReader(Reader):
             ) from error
         except OSError as error:
             raise unreadable(path, error) from error
-        inode, size = self._found[shard]
-        if mapped.inode != inode:
-            raise PackChangedError(
-                f"{printable(path)}: was replaced since it was opened: open the pack again"
-            )
-        if mapped.view.nbytes < size:
+        expected = self._found[shard]
+        replaced = mapped.inode != expected.inode
+        if not replaced and mapped.view.nbytes < expected.size:
             raise CorruptPackError(
                 f"{printable(path)}: truncated since it was opened: has {mapped.view.nbytes} "
-                f"bytes, needs {size}"
+                f"bytes, needs {expected.size}"
+            )
+        # The inode of a file that is gone is soon that of another. A pack with an id says itself
+        # whether it is the same (`_check_view`).
+        if replaced or (not self.meta.id and mapped.mtime != expected.mtime):
+            raise PackChangedError(
+                f"{printable(path)}: was replaced since it was opened: open the pack again"
             )
         if self._table_file is not None:
             self._table_file.check()
@@ -303,7 +348,7 @@ class MappedReader(Reader):
         start: int = self.table.base[slot] + self._offset_of[slot](row)
         view = mapped.view[start : start + size]
         if view.nbytes != size:
-            raise self._outside(row, start)
+            raise self._outside(row, slot)
         return view
 
     def load(self, row: int, slot: int = 0) -> bytes | None:
@@ -314,20 +359,26 @@ class MappedReader(Reader):
             return None
         start: int = self.table.base[slot] + self._offset_of[slot](row)
         if start + size > mapped.view.nbytes:
-            raise self._outside(row, start)
+            raise self._outside(row, slot)
         try:
             data = mapped.read(start, size)
         except OSError as error:
             why = f"cannot be read: {error.strerror or error}"
-            raise SampleError(f"{self.where(row)}: {why}", "unreadable") from error
+            raise self.bad_sample(row, why, "unreadable", slot) from error
         if len(data) < size:
             mapped.check()
+            raise self.bad_sample(row, "the file ended early: read it again", "unreadable", slot)
         return data
 
-    def _outside(self, row: int, start: int) -> CorruptPackError:
-        return CorruptPackError(
-            f"{self.where(row)}: its place {start} is outside the file: run fastconv verify"
-        )
+    def _outside(self, row: int, slot: int) -> SampleError:
+        words = "its place is outside the file: run fastconv verify"
+        return self.bad_sample(row, words, "bad_record", slot)
+
+    def place(self, row: int, slot: int = 0) -> str:
+        file = self.files[bisect_right(self._first_rows, row) - 1]
+        start = self.table.base[slot] + self._offset_of[slot](row)
+        field = self.table.fields[slot]
+        return f"{printable(field)} in {printable(os.path.basename(file))} at byte {start}"
 
     def hint(self, rows: Rows, slots: Sequence[int] = (0,)) -> None:
         if hasattr(mmap.mmap, "madvise"):

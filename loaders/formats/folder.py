@@ -56,6 +56,7 @@ class FolderReader(Reader):
         )
         super().__init__(path, meta, table)
         self.root = path
+        self.no_checksums = "a folder of images keeps none: pack it"
         self.notices += listing.warnings + listing.notices
         self.bad += listing.bad
 

@@ -78,6 +78,7 @@ class LMDBReader(MappedReader):
         shards = (Shard("data.mdb", database.size),)
         reader = cls(path, meta.with_shards(shards), table, [file], mapped)
         reader.notices += notices
+        reader.no_checksums = "it was written to since it was packed: pack it again"
         return reader
 
 

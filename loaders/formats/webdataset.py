@@ -17,8 +17,8 @@ import numpy as np
 
 from fastconv.loaders.errors import CorruptPackError, PackChangedError, UsageError, printable
 from fastconv.loaders.filenames import sort_key
-from fastconv.loaders.files import first_bytes, map_file, unreadable
-from fastconv.loaders.index import index_path, load_index
+from fastconv.loaders.files import first_bytes, inode_at, map_file, unreadable
+from fastconv.loaders.index import index_path, is_being_published, load_index
 from fastconv.loaders.kinds import kind_code, kind_of_name
 from fastconv.loaders.meta import PackMeta, Shard
 from fastconv.loaders.reader import MappedReader
@@ -52,7 +52,8 @@ class WebDatasetReader(MappedReader):
 
     @classmethod
     def open(cls, path: str) -> Self:
-        notices = []
+        lies_there = inode_at(path)
+        problem = None
         try:
             found = load_index(path)
             if found is not None:
@@ -61,26 +62,38 @@ class WebDatasetReader(MappedReader):
                 reader.check_belongs()
                 return reader
         except (CorruptPackError, PackChangedError) as error:
-            notices.append(f"the sample table is ignored, the headers are read instead: {error}")
+            problem = error
+        # A table that is missing or does not fit may be one that is just changing places.
+        if is_being_published(path) or inode_at(path) != lies_there:
+            raise being_replaced(path) from problem
         files = [path]
         if os.path.isdir(path):
             names = shard_names(path)
             files = [os.path.join(path, name) for name in names]
             alone = [name for name in names if os.path.exists(index_path(os.path.join(path, name)))]
-            if alone and not notices:
+            if alone and problem is None:
                 # Each of these is a pack of its own, with its own classes: together they are none.
                 raise UsageError(
                     f"{printable(path)}: holds {len(names)} packs, each a tar of its own: name "
                     f"one, such as {printable(os.path.join(path, alone[0]))}"
                 )
         reader = cls.scanned(path, files)
-        if not notices and len(reader) and stamp_of(bytes(reader._mapped(0).view[:BLOCK])):
-            notices.append(
-                f"its table {printable(os.path.basename(index_path(path)))} is not "
-                f"{'in' if os.path.isdir(path) else 'beside'} it: without it paths, class names "
-                "and checksums are unknown: copy it along"
+        if inode_at(path) != lies_there:
+            raise being_replaced(path)
+        if problem is not None:
+            reader.notices.append(
+                f"the sample table is ignored, the headers are read instead: {problem}"
             )
-        reader.notices += notices
+            reader.no_checksums = f"its table does not fit it ({problem}): copy the pack again"
+        elif len(reader) and stamp_of(bytes(reader._mapped(0).view[:BLOCK])):
+            lost = (
+                f"its table {printable(os.path.basename(index_path(path)))} is not "
+                f"{'in' if os.path.isdir(path) else 'beside'} it"
+            )
+            reader.notices.append(
+                f"{lost}: without it paths, class names and checksums are unknown: copy it along"
+            )
+            reader.no_checksums = f"{lost}: copy it along"
         return reader
 
     def check_belongs(self) -> None:
@@ -89,10 +102,10 @@ class WebDatasetReader(MappedReader):
         Raises:
             PackChangedError: One is another pack's.
         """
-        for file, shard, (_, size) in zip(self.files, self.meta.shards, self._found, strict=True):
-            if size != shard.size:
+        for file, shard, found in zip(self.files, self.meta.shards, self._found, strict=True):
+            if found.size != shard.size:
                 raise PackChangedError(
-                    f"{printable(file)}: has {size} bytes, "
+                    f"{printable(file)}: has {found.size} bytes, "
                     f"{printable(index_path(self.path))} says {shard.size}"
                 )
         if len(self):
@@ -119,18 +132,21 @@ class WebDatasetReader(MappedReader):
         """Returns the pack as its headers tell it.
 
         Raises:
-            CorruptPackError: There is no whole sample in it.
+            PackChangedError: A file was replaced meanwhile.
+            PackError: The system does not let us read one.
         """
         bad: list[BadFile] = []
-        shards = []
+        shards, inodes = [], []
         builder = TableBuilder()
         for file in files:
-            view = map_file(file).view
+            mapped = map_file(file)
+            view = mapped.view
             label = os.path.basename(file)
             for member in members(view, label, bad):
                 builder.add(member, view, label, bad)
             builder.end_shard(label, bad)
             shards.append(Shard(label, view.nbytes))
+            inodes.append(mapped.inode)
         table, fields = builder.table()
         labelled = bool(len(table)) and bool((table.label != -1).any())
         meta = PackMeta(
@@ -138,8 +154,18 @@ class WebDatasetReader(MappedReader):
             labels="int" if labelled else "none", shards=tuple(shards),
         )  # fmt: skip
         reader = cls(path, meta, table, files)
+        if [found.inode for found in reader._found] != inodes:
+            raise being_replaced(path)
         reader.bad = bad
         return reader
+
+
+def being_replaced(path: str) -> PackChangedError:
+    """Returns what to raise where parts of a pack may be those of another."""
+    return PackChangedError(
+        f"{printable(path)}: is being replaced: open it again; if no process packs into it, one "
+        "was killed: run the same fastconv pack again, which finishes it"
+    )
 
 
 def shard_names(folder: str) -> list[str]:

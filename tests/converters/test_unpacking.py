@@ -19,6 +19,7 @@ from fastconv.converters import Sharding, below, pack
 from fastconv.converters.report import Progress
 from fastconv.converters.unpacking import UnpackFailedError, UnpackReport, unpack
 from fastconv.converters.writer import WRITERS
+from fastconv.loaders.arrays import dump_arrays, load_arrays
 from fastconv.loaders.errors import FastconvError, UsageError
 from fastconv.loaders.open import open_pack
 
@@ -343,6 +344,20 @@ def test_damaged_bytes_are_not_written(tmp_path: Path, format: str) -> None:
     assert reasons(report) == [("a/1.png", "corrupt"), ("a/1.txt", "corrupt")]
     assert "sample 1" in report.bad[0].message
     assert (report.status, report.samples) == ("partial", 2)
+
+
+def test_a_place_outside_the_file_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "pack.tar"
+    pack(write(tmp_path / "tree", {b"a/%d.png" % n: png(n) for n in range(3)}), path)
+    index = Path(f"{path}.index.safetensors")
+    arrays, metadata = load_arrays(index.read_bytes())
+    arrays = {name: array.copy() for name, array in arrays.items()}
+    arrays["offset/image"][1] = 1 << 40
+    index.write_bytes(b"".join(dump_arrays(arrays, metadata)))
+    report = unpack(path, tmp_path / "out")
+    assert sorted(content(tmp_path / "out")) == [b"a/0.png", b"a/2.png"]
+    assert reasons(report) == [("a/1.png", "bad_record")]
+    assert "outside the file" in report.bad[0].message
 
 
 def damage(path: Path, row: int, slot: int) -> None:

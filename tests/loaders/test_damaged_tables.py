@@ -17,7 +17,7 @@ from PIL import Image
 
 from fastconv.converters import Sharding, pack
 from fastconv.loaders.arrays import dump_arrays, load_arrays
-from fastconv.loaders.errors import CorruptPackError, PackChangedError
+from fastconv.loaders.errors import CorruptPackError, SampleError
 from fastconv.loaders.open import open_pack
 from fastconv.loaders.reader import Reader
 
@@ -101,8 +101,12 @@ def test_places_outside_the_file(tar: Path, column: str, place: int) -> None:
     reader.hint(np.arange(6))
     assert bytes(reader.read(5) or b"")[:4] == b"\x89PNG"
     for row in (1, 2):
-        with pytest.raises(CorruptPackError, match="is outside the file"):
-            reader.read(row)
+        for get in (reader.read, reader.load):
+            with pytest.raises(SampleError, match="is outside the file") as caught:
+                get(row)
+            assert caught.value.reason == "bad_record"
+            assert f"sample {row}, key {row}, path " in str(caught.value)
+            assert "(image in out.tar at byte " in str(caught.value)
 
 
 def test_sidecars_without_names(tree: Path, tmp_path: Path) -> None:
@@ -211,8 +215,7 @@ def test_hdf5_that_is_replaced_while_it_is_opened(
         return real(*args, **options)
 
     monkeypatch.setattr(h5py, "File", replace_first)
-    with pytest.raises(PackChangedError, match="was replaced while it was opened"):
-        open_pack(out)
+    assert len(open_pack(out)) == 5  # of the new one: it was opened again
 
 
 def test_hdf5_of_many_classes(tmp_path: Path) -> None:
