@@ -20,7 +20,14 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
-from fastconv.loaders.decode import Mode, decode_numpy, decode_pil, decode_with, to_text
+from fastconv.loaders.decode import (
+    Mode,
+    decode_numpy,
+    decode_pil,
+    decode_with,
+    for_gpu,
+    to_text,
+)
 from fastconv.loaders.decoders import Decoder, is_decoder
 from fastconv.loaders.draws import draws
 from fastconv.loaders.errors import (
@@ -34,6 +41,7 @@ from fastconv.loaders.errors import (
     printable,
 )
 from fastconv.loaders.meta import PackMeta
+from fastconv.loaders.nvjpeg import Encoded
 from fastconv.loaders.open import find_format, require_path, retried
 from fastconv.loaders.reader import READERS, Reader
 from fastconv.loaders.sample import IMAGE
@@ -424,6 +432,48 @@ class PackDataset(Dataset[Any]):
                 self._skip(error, skipped)
                 kept[place] = False
         return _tensor(out), torch.from_numpy(reader.table.label[numbers]), kept
+
+    def encoded_batch(
+        self, indices: Sequence[SupportsIndex], skipped: list[str] | None = None
+    ) -> tuple[list[Encoded | npt.NDArray[np.uint8]], npt.NDArray[np.int64]]:
+        """Returns the pictures of a batch for a GPU to decode, and the rows that they are of, int64
+        (n,).
+
+        What a GPU cannot decode is decoded already, uint8 (rows, columns, 3). Skipped samples are
+        not among them. Arguments and errors are those of `decode_batch`.
+        """
+        decoder, shape = self._decoder(), self.batch_shape
+        if decoder is None or shape is None:
+            raise UsageError("a GPU decodes for a decoder with one size, such as CenterCrop(224)")
+        rows = [self._row(index) for index in indices]
+        reader = self._opened()
+        reader.check(rows)
+        pictures: list[Encoded | npt.NDArray[np.uint8]] = []
+        kept = []
+        for row, draw in zip(rows, self._draws(indices, np.asarray(rows, np.int64)), strict=True):
+            try:
+                data = reader.verified(row) if self.verify else reader.load(row)
+                if data is None:
+                    _no_image(reader, row)
+                geometry = for_gpu(data, decoder, draw, self.exif_transpose)
+                if geometry is not None:
+                    pictures.append(Encoded(data, geometry))
+                else:
+                    pixels = np.empty(shape, np.uint8)
+                    self._part(reader, row, 0, draw, pixels)
+                    pictures.append(pixels)
+                kept.append(row)
+            except SampleError as error:
+                self._skip(error, skipped)
+        return pictures, np.array(kept, np.int64)
+
+    def cannot_decode(self, row: int, error: SampleError, skipped: list[str]) -> None:
+        """Counts a sample that cannot be decoded, and notes why.
+
+        Raises:
+            SampleError: Samples are not to be skipped.
+        """
+        self._skip(self._opened().bad_sample(row, str(error), error.reason), skipped)
 
     def __iter__(self) -> Iterator[Any]:
         # Spelt out, because an IndexError of a transform would end Python's own iteration silently.

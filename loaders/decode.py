@@ -137,6 +137,24 @@ def decode_with(
     return out
 
 
+def for_gpu(
+    data: bytes, decoder: Decoder, draw: Sequence[float], exif_transpose: bool = False
+) -> Geometry | None:
+    """Returns what becomes of a JPEG that can be decoded on a GPU; None for all others.
+
+    The arguments are those of `decode_with`.
+    """
+    from fastconv.loaders import jpeg
+
+    view = memoryview(data)
+    header = jpeg.read_header(view)
+    if header is None or not _may_be_decoded(header):
+        return None
+    if exif_transpose and _orientation(view) != 1:
+        return None
+    return decoder.geometry(header.width, header.height, draw)
+
+
 def to_text(name: str, data: memoryview | bytes) -> str | bytes:
     """Returns a field of a text format as `str` when it is valid UTF-8, any other as `bytes`.
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fastconv.loaders.errors import UsageError
+from fastconv.loaders.nvjpeg import EncodedBatch
 
 __all__ = ["DeviceMover"]
 
@@ -57,11 +58,15 @@ class DeviceMover:
             yield from self._beside(batches)
             return
         for batch in batches:
-            yield self._converted(self._moved(batch, False))
+            moved = self._moved(batch, False)
+            if moved is not None:
+                yield self._converted(moved)
 
     def _moved(self, batch: Any, beside: bool) -> Any:
         if self.device is None:
             return batch
+        if isinstance(batch, EncodedBatch):
+            return batch.to(self.device)
         if isinstance(batch, torch.Tensor):
             return batch.to(self.device, non_blocking=beside)
         if isinstance(batch, tuple | list):
@@ -91,7 +96,10 @@ class DeviceMover:
         sources: deque[tuple[Any, torch.cuda.Event]] = deque()
         for batch in batches:
             with torch.cuda.stream(stream):
-                moved = self._converted(self._moved(batch, True))
+                moved = self._moved(batch, True)
+                if moved is None:  # all that was left of it could not be decoded
+                    continue
+                moved = self._converted(moved)
                 event = stream.record_event()
             copied.append((moved, event))
             sources.append((batch, event))

@@ -24,8 +24,9 @@ from torch.utils.data import DataLoader, Subset, default_collate
 from fastconv.loaders.batches import BatchMemory
 from fastconv.loaders.datasets import PackDataset
 from fastconv.loaders.device import DeviceMover
-from fastconv.loaders.errors import UsageError
+from fastconv.loaders.errors import SampleError, UsageError
 from fastconv.loaders.limits import default_workers
+from fastconv.loaders.nvjpeg import EncodedBatch, check_torchvision
 from fastconv.loaders.sampling import EpochBatch, EpochBatchSampler
 
 __all__ = ["FastLoader", "collate", "make_loader"]
@@ -106,6 +107,9 @@ class FastLoader(Iterable[Batch]):
         pin_memory: Whether batches are in pinned memory; by default they are when `device` is a
             GPU.
         device: Where batches go, one ahead and beside the computing when it is a GPU.
+        decode: Where JPEGs are decoded: "cpu", or "cuda": by nvJPEG on `device`, through
+            torchvision. The pixels differ a little from those of the CPU. What nvJPEG cannot do is
+            decoded on the CPU and counted.
         normalize: (mean, std) of each channel, in 0 to 1, as torchvision's Normalize takes them:
             images are then floating point.
         dtype: Floating-point type of the images; without `normalize` they are divided by 255.
@@ -115,9 +119,11 @@ class FastLoader(Iterable[Batch]):
     Attributes:
         epoch: Number of the pass that comes next.
         skipped: Messages about the samples that were left out in the last pass (`on_error="skip"`).
+        decoded_on_cpu: Images of the last pass that a GPU should have decoded, and could not.
 
     Raises:
         UsageError: An argument is wrong.
+        MissingDependencyError: decode="cuda" needs torchvision.
     """
 
     def __init__(
@@ -132,6 +138,7 @@ class FastLoader(Iterable[Batch]):
         prefetch_factor: int = 2,
         pin_memory: bool | None = None,
         device: str | torch.device | None = None,
+        decode: Literal["cpu", "cuda"] = "cpu",
         normalize: tuple[Sequence[float], Sequence[float]] | None = None,
         dtype: torch.dtype | None = None,
         collate_fn: Callable[[list[Any]], Any] = collate,
@@ -166,12 +173,25 @@ class FastLoader(Iterable[Batch]):
         self.pin_memory = on_gpu if pin_memory is None else pin_memory
         self._memory: BatchMemory | None = None
         size = whole.batch_shape
-        if size is not None:
+        self.decode = decode
+        self.decoded_on_cpu = 0
+        if decode not in ("cpu", "cuda"):
+            raise UsageError(f"decode is {decode!r}: images are decoded on 'cpu' or 'cuda'")
+        if decode == "cuda":
+            if not on_gpu:
+                raise UsageError(f"decode='cuda' needs a GPU as the device, not {device}")
+            if size is None or size[2] != 3:
+                raise UsageError(
+                    "decode='cuda' needs a Dataset with a decoder whose results are of one size, "
+                    "such as decode=RandomResizedCrop(224), and with colours"
+                )
+            check_torchvision()
+        elif size is not None:
             # Those made ahead, the one in use, and the one before it.
             kept = self.prefetch_factor + 2
             most = len(dataset) if sampler is None else self.batch_size
             self._memory = BatchMemory((min(self.batch_size, most), *size), kept, self.pin_memory)
-        elif normalize is not None or dtype is not None:
+        if size is None and (normalize is not None or dtype is not None):
             raise UsageError("normalize and dtype need a decoder whose results are of one size")
         self._move = DeviceMover(self.device, normalize, dtype)
         self.skipped: list[str] = []
@@ -200,6 +220,7 @@ class FastLoader(Iterable[Batch]):
         finally:
             epoch.close()
             self.skipped = epoch.skipped
+            self.decoded_on_cpu = epoch.on_cpu
             if epoch.skipped:
                 _log.warning(
                     "samples skipped: %d, the first: %s", len(epoch.skipped), epoch.skipped[0]
@@ -271,6 +292,7 @@ class _Epoch(Iterator[Batch]):
         self.dataset = loader.dataset
         self.source = iter(loader.batch_sampler)
         self.skipped: list[str] = []
+        self.on_cpu = 0
         self.pending: deque[_Pending] = deque()
         self.parts: queue.SimpleQueue[tuple[_Pending, int] | None] = queue.SimpleQueue()
         self.closed = False
@@ -298,6 +320,9 @@ class _Epoch(Iterator[Batch]):
         """Makes one part of a batch."""
         stop = min(start + PART, len(pending.indices))
         indices = pending.indices.part(start, stop)
+        if self.loader.decode == "cuda":
+            pending.parts[start] = [self.dataset.encoded_batch(indices, self.skipped)]
+            return
         if pending.memory is None:
             pending.parts[start] = self.dataset.__getitems__(indices)
             return
@@ -338,6 +363,8 @@ class _Epoch(Iterator[Batch]):
         """Returns a finished batch, None where all of its samples were skipped."""
         if pending.memory is None:
             samples = [sample for start in sorted(pending.parts) for sample in pending.parts[start]]
+            if self.loader.decode == "cuda":
+                return self.encoded(samples)
             return self.loader.collate_fn(samples) if samples else None
         images, labels = pending.memory, pending.labels
         if not pending.keep.all():
@@ -345,6 +372,24 @@ class _Epoch(Iterator[Batch]):
         if not labels.shape[0]:
             return None
         return torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(labels)
+
+    def encoded(self, parts: list[Any]) -> EncodedBatch | None:
+        """Returns a batch that is still to be decoded, None where all samples were skipped."""
+        pictures = [picture for part, _ in parts for picture in part]
+        rows = np.concatenate([rows for _, rows in parts])
+        if not pictures:
+            return None
+        size = self.dataset.batch_shape
+        assert size is not None
+
+        def fell_back() -> None:
+            self.on_cpu += 1
+
+        def failed(position: int, error: SampleError) -> None:
+            self.dataset.cannot_decode(int(rows[position]), error, self.skipped)
+
+        labels = self.dataset.table.label[rows]
+        return EncodedBatch(pictures, labels, size[:2], fell_back, failed)
 
     def close(self) -> None:
         """Ends the threads; what they are at is the last that they do."""

@@ -107,7 +107,7 @@ def too_large(findings: Findings, row: Row) -> str:
 
     What one takes is known from the cases with fewer workers.
     """
-    if row.case.way == "fastloader" or not row.case.workers:
+    if row.case.threads or not row.case.workers:
         return ""
     takes = [
         max(found.values["own_workers"]) / found.case.workers
@@ -205,4 +205,7 @@ def left_out(findings: Findings) -> Iterator[str]:
         if row.left_out:
             yield f"{row.source}: {row.case}: {row.left_out}"
     if not findings.settings.device.startswith("cuda"):
-        yield "copies to the device, and how busy a GPU is: there is no CUDA device here"
+        yield (
+            "copies to the device, decoding on a GPU, and how busy it is: there is no CUDA device "
+            "here"
+        )

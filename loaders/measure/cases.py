@@ -31,7 +31,7 @@ __all__ = [
 Stage = Literal["open", "read", "decode", "load", "memory", "copy"]
 Order = Literal["sequential", "random"]
 Cache = Literal["warm", "cold"]
-Way = Literal["pillow", "dataloader", "fastloader"]
+Way = Literal["pillow", "dataloader", "fastloader", "nvjpeg"]
 
 STAGES: dict[Stage, str] = {
     "open": "listing and opening",
@@ -47,6 +47,7 @@ WAYS: dict[Way, str] = {
     "pillow": "DataLoader, Pillow",
     "dataloader": "DataLoader, fused decoder",
     "fastloader": "FastLoader",
+    "nvjpeg": "FastLoader, decoded on the GPU",
 }
 """Every way to load, with what it is called for people."""
 
@@ -162,6 +163,11 @@ class Case:
     prefetch: int = 2
 
     @property
+    def threads(self) -> bool:
+        """Whether threads of one process load, and not worker processes."""
+        return self.way in ("fastloader", "nvjpeg")
+
+    @property
     def way_words(self) -> str:
         """How it loads or decodes, "" where there is but one way."""
         if self.stage == "load":
@@ -173,7 +179,7 @@ class Case:
     @property
     def workers_words(self) -> str:
         """How many work, and as what."""
-        unit = "thread" if self.way == "fastloader" else "worker"
+        unit = "thread" if self.threads else "worker"
         return f"{self.workers} {unit}{'' if self.workers == 1 else 's'}"
 
     def __str__(self) -> str:
@@ -341,6 +347,8 @@ def plan_cases(settings: Settings) -> list[Case]:
 
 def _cases(settings: Settings) -> Iterator[Case]:
     most = max(settings.workers)
+    on_gpu = settings.device.startswith("cuda")
+    ways = [way for way in settings.ways if way != "nvjpeg" or on_gpu]
     for cache in settings.caches:
         yield Case("open", cache=cache)
     for cache in settings.caches:
@@ -349,15 +357,17 @@ def _cases(settings: Settings) -> Iterator[Case]:
     if "warm" in settings.caches:
         yield Case("decode", way="pillow")
         yield Case("decode", way="fastloader")
-        for way in settings.ways:
+        for way in ways:
             for workers in settings.workers:
-                if workers or way != "fastloader":
-                    yield Case("load", way=way, workers=workers)
+                case = Case("load", way=way, workers=workers)
+                if workers or not case.threads:
+                    yield case
     if "cold" in settings.caches:
-        for way in settings.ways:
-            if most or way != "fastloader":
-                yield Case("load", cache="cold", way=way, workers=most)
+        for way in ways:
+            case = Case("load", cache="cold", way=way, workers=most)
+            if most or not case.threads:
+                yield case
     yield Case("memory", way="dataloader", workers=most)
-    if settings.device.startswith("cuda"):
+    if on_gpu:
         for pinned in (False, True):
             yield Case("copy", pinned=pinned)

@@ -294,7 +294,7 @@ def _throughput(findings: Findings) -> str:
             chart = charts.lines(
                 title,
                 series,
-                x_name="threads" if case.way == "fastloader" else "workers",
+                x_name="threads" if case.threads else "workers",
                 y_name="images/s",
                 top=top,
                 left=min(workers),

@@ -23,7 +23,7 @@ from xxhash import xxh3_64_intdigest
 
 from fastconv.loaders.datasets import PackDataset, open_dataset
 from fastconv.loaders.decoders import RandomResizedCrop
-from fastconv.loaders.errors import FastconvError, printable
+from fastconv.loaders.errors import FastconvError, MissingDependencyError, printable
 from fastconv.loaders.loader import FastLoader, make_loader
 from fastconv.loaders.measure.cases import Case, Series, Settings, Source, Values
 from fastconv.loaders.measure.gpu import Waits, watched
@@ -151,7 +151,7 @@ def measure(
         if case.stage == "memory":
             return *memory(source, case, settings, seed), ""
         return stages[case.stage](source, case, settings, seed), {}, ""
-    except NotColdError as error:
+    except (NotColdError, MissingDependencyError) as error:
         return {}, {}, str(error)
 
 
@@ -314,14 +314,14 @@ def loader_of(source: Source, case: Case, settings: Settings, sampler: Iterable[
     if case.way == "pillow":
         options = {"transform": PillowCrop(crop)}
     more: dict[str, Any] = {}
-    if case.way == "fastloader":
-        more = {"device": settings.device}
+    if case.threads:
+        more = {"device": settings.device, "decode": "cuda" if case.way == "nvjpeg" else "cpu"}
     elif case.workers:
         more = {"persistent_workers": False}
     return make_loader(
         opened(source, settings, **options),
         settings.batch_size,
-        kind="threads" if case.way == "fastloader" else "processes",
+        kind="threads" if case.threads else "processes",
         sampler=sampler,
         num_workers=case.workers,
         prefetch_factor=case.prefetch,
