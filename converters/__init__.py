@@ -5,19 +5,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fastconv.converters.findings import RepairFailedError, RepairReport
     from fastconv.converters.packing import pack
+    from fastconv.converters.repairing import repair
     from fastconv.converters.report import PackFailedError, PackReport
     from fastconv.converters.scanning import ScanReport, scan
     from fastconv.converters.writer import Sharding
 
-__all__ = ["PackFailedError", "PackReport", "ScanReport", "Sharding", "pack", "scan"]
+__all__ = [
+    "PackFailedError",
+    "PackReport",
+    "RepairFailedError",
+    "RepairReport",
+    "ScanReport",
+    "Sharding",
+    "pack",
+    "repair",
+    "scan",
+]
 
 _HOMES = {
     "PackFailedError": "report",
     "PackReport": "report",
+    "RepairFailedError": "findings",
+    "RepairReport": "findings",
     "ScanReport": "scanning",
     "Sharding": "writer",
     "pack": "packing",
+    "repair": "repairing",
     "scan": "scanning",
 }
 

@@ -132,18 +132,18 @@ class ShardStructure:
             "samples": self.samples,
         }
         own = self.writer.part(self.layout, begin, end)
-        arrays = columns_of(self.table, begin, end) | self.patches
+        arrays = columns_of(self.table, slice(begin, end)) | self.patches
         return content, arrays | {f"own/{name}": array for name, array in own.items()}
 
 
-def columns_of(table: SampleTable, start: int, stop: int) -> dict[str, Array]:
-    """Returns the columns of a range of rows that a worker needs."""
-    arrays: dict[str, Array] = {"label": table.label[start:stop], "kind": table.kind[start:stop]}
+def columns_of(table: SampleTable, rows: slice | Rows) -> dict[str, Array]:
+    """Returns the columns of some rows that a worker needs."""
+    arrays: dict[str, Array] = {"label": table.label[rows], "kind": table.kind[rows]}
     for slot, name in enumerate(table.fields):
-        arrays[f"size/{name}"] = table.size[slot][start:stop]
-        arrays[f"place/{name}"] = table.offset[slot][start:stop].astype(np.int64) + table.base[slot]
+        arrays[f"size/{name}"] = table.size[slot][rows]
+        arrays[f"place/{name}"] = table.offset[slot][rows].astype(np.int64) + table.base[slot]
         if table.checksum:
-            arrays[f"checksum/{name}"] = table.checksum[slot][start:stop]
+            arrays[f"checksum/{name}"] = table.checksum[slot][rows]
     return arrays
 
 

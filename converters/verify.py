@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from fastconv.converters.part import Bad, FolderSource, read_part
 from fastconv.converters.writer import WRITERS, Part
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import CorruptPackError, printable
+from fastconv.loaders.files import open_file
 from fastconv.loaders.kinds import KINDS
 from fastconv.loaders.sample import Reason
 
@@ -47,8 +48,9 @@ def verify_part(task: Mapping[str, Any], arrays: Mapping[str, Array]) -> Answer:
             None: only the fields are checked), `range` (the bytes of the file that are the part's),
             `writer` and `options`, `rows` (the range of its rows whose fields are checked, the
             others only belong around them), `decode`, `max_pixels`, `keep` (the checksums are
-            wanted), `first_row`, `fields`, `samples`. With `root` (a folder) it is the files of
-            that folder that are compared.
+            wanted), `first_row`, `fields`, `samples`, `apart` (the rows lie far from each other:
+            their fields are read one by one, and nothing else). With `root` (a folder) it is the
+            files of that folder that are compared.
         arrays: The columns of the rows; `patch/...`, frames that `Writer.finish` has changed.
 
     Returns:
@@ -71,7 +73,12 @@ def verify_part(task: Mapping[str, Any], arrays: Mapping[str, Array]) -> Answer:
         if task["scratch"] is not None:
             scratch = stack.enter_context(DataFile(task["scratch"]))
             expected = Expected(scratch, frames(task, part), patches(arrays), fields)
-        for start, stop in windows(fields, task["range"], whole=expected is not None):
+        ranges: Iterable[tuple[int, int]] = ()
+        if task["apart"]:
+            file.want(zip(fields.start, fields.stop, strict=True))
+        else:
+            ranges = windows(fields, task["range"], whole=expected is not None)
+        for start, stop in ranges:
             try:
                 actual = file.read(start, stop)
             except CorruptPackError:
@@ -100,11 +107,15 @@ def known_checksums(arrays: Mapping[str, Array], part: Part) -> list[Array]:
 
 
 class DataFile:
-    """A file that is read at any place."""
+    """A regular file that is read at any place.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.fd = os.open(os.fsencode(path), os.O_RDONLY | os.O_CLOEXEC)
+        self.fd = open_file(path)
 
     def __enter__(self) -> DataFile:
         return self
@@ -128,6 +139,12 @@ class DataFile:
                 )
             data += more
         return data
+
+    def want(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Tells the system of ranges that are read next, so that it reads them all at once."""
+        if hasattr(os, "posix_fadvise"):
+            for start, stop in ranges:
+                os.posix_fadvise(self.fd, start, stop - start, os.POSIX_FADV_WILLNEED)
 
 
 class Fields(NamedTuple):

@@ -12,12 +12,13 @@ for.
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ from fastconv.converters.structure import (
 from fastconv.converters.verify import WINDOW, DataFile, FieldCheck, differing
 from fastconv.converters.writer import Layout, Rows, Writer
 from fastconv.loaders.arrays import Array
+from fastconv.loaders.draws import draws
 from fastconv.loaders.errors import (
     CorruptPackError,
     FastconvError,
@@ -61,6 +63,8 @@ __all__ = ["VerifyFailedError", "VerifyReport", "verify"]
 
 BATCH = 64
 """Rows that are read at once from what is not mapped."""
+CHOSEN = 256
+"""Rows of a task where only some of all are looked at."""
 MOST_NAMES = 3
 """Files of others that are named."""
 
@@ -72,10 +76,16 @@ def verify(
     decode: bool = False,
     max_pixels: int = MAX_PIXELS,
     against: str | os.PathLike[str] | None = None,
+    sample: int | float | None = None,
+    seed: int = 0,
     workers: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> VerifyReport:
     """Checks a pack and returns what was found; nothing is changed or written beside it.
+
+    With `sample` only some samples are looked at, and not the bytes between them. The sample table,
+    what the pack says of itself, and whether its files are all there and long enough are checked
+    all the same; in HDF5 what its library reads, too.
 
     Args:
         pack: A pack of any format, or a folder of images.
@@ -84,6 +94,9 @@ def verify(
         max_pixels: Larger pictures are bad, when they are decoded.
         against: The folder that was packed: files that it has and the pack lacks, and files that it
             lacks or has with other bytes, are bad.
+        sample: Only so many samples are looked at, or, as a float up to 1, such a share of them:
+            chosen by chance, the same for the same seed.
+        seed: Chooses them.
         workers: Number of processes; by default one a core, or none where the work is done sooner
             in this process.
         progress: Called now and then, in this thread.
@@ -95,18 +108,21 @@ def verify(
     """
     began = time.monotonic()
     check_arguments(workers, "fast")
+    check_sample(sample, against)
     source = None if against is None else source_folder(against)
     reader = open_pack(pack, format)
-    engine = engine_for(workers, len(reader), reader.table.bytes, decode)
+    rows = None if sample is None else chosen_rows(sample, seed, len(reader))
+    size = bytes_of(reader, slice(None) if rows is None else rows)
+    engine = engine_for(workers, len(reader) if rows is None else len(rows), size, decode)
     with one_line_errors(reader.path), engine:
         run = Verification(
-            reader, engine, decode, max_pixels, progress, rounds=1 if source is None else 2
+            reader, engine, decode, max_pixels, progress, rows, rounds=1 if source is None else 2
         )
         run.check_table()
         run.check_samples(keep=source is not None)
         if source is not None:
             run.compare(source)
-    report = run.report(source, began)
+    report = run.report(source, None if rows is None else seed, began)
     if report.status == "failed":
         first = report.bad[0]
         raise VerifyFailedError(
@@ -115,6 +131,44 @@ def verify(
             report,
         )
     return report
+
+
+def check_sample(sample: int | float | None, against: object) -> None:
+    """Checks how many samples are to be looked at.
+
+    Raises:
+        UsageError: None, or more than all; or there is a folder to compare all with.
+    """
+    if sample is None:
+        return
+    most = 1 if isinstance(sample, float) else math.inf
+    if isinstance(sample, bool) or not 0 < sample <= most:
+        raise UsageError(
+            "a quick look is at one sample or more, or at a share of them of more than 0 and no "
+            f"more than 1 (100%), not at {sample}"
+        )
+    if against is not None:
+        raise UsageError("a quick look is not compared with a folder: leave one of them out")
+
+
+def chosen_rows(sample: int | float, seed: int, count: int) -> Rows:
+    """Returns some of `count` rows, chosen by chance, in order, int64 (k,).
+
+    Args:
+        sample: How many, or as a float which share of them.
+        seed: The same ones for the same seed; for a larger `sample` these and more.
+        count: How many there are.
+    """
+    number = min(math.ceil(sample * count) if isinstance(sample, float) else sample, count)
+    if number == count:
+        return np.arange(count)
+    chance = draws(seed, 0, np.arange(count), 1)[:, 0]
+    return np.sort(np.argpartition(chance, number)[:number])
+
+
+def bytes_of(reader: Reader, rows: slice | Rows) -> int:
+    """Returns the bytes of all fields of some rows together."""
+    return sum(int(np.maximum(column[rows], 0).sum()) for column in reader.table.size)
 
 
 @contextmanager
@@ -140,18 +194,20 @@ class Verification:
         reader: The opened pack.
         engine: Runs the parts.
         decode, max_pixels, progress: As `verify` takes them.
+        rows: The samples that are looked at; None: all, and the bytes between them.
         rounds: How often all samples are gone through.
     """
 
     def __init__(
         self, reader: Reader, engine: Engine, decode: bool, max_pixels: int,
-        progress: ProgressCallback | None, rounds: int,
+        progress: ProgressCallback | None, rows: Rows | None, rounds: int,
     ) -> None:  # fmt: skip
         self.reader = reader
         self.engine = engine
         self.decode = decode
         self.max_pixels = max_pixels
         self.progress = progress
+        self.rows = rows
         self.bad = list(reader.bad)
         self.warnings: list[str] = []
         self.notices: list[str] = []
@@ -159,13 +215,17 @@ class Verification:
         self.compared = True  # but where its library has put things
         self.sound = True
         self.checksum: Sequence[Array] = reader.table.checksum
-        size = sum(int(np.maximum(column, 0).sum()) for column in reader.table.size)
-        self.bytes = size
-        self.done = Progress(0, len(reader) * rounds, 0, size * rounds)
+        self.looked_at = len(reader) if rows is None else len(rows)
+        size = bytes_of(reader, slice(None) if rows is None else rows)
+        self.done = Progress(0, self.looked_at * rounds, 0, size * rounds)
 
-    def report(self, source: str | None, began: float) -> VerifyReport:
+    def report(self, source: str | None, seed: int | None, began: float) -> VerifyReport:
         """Returns what was found."""
         reader, meta = self.reader, self.reader.meta
+        if self.rows is not None:
+            rest = len(reader) - self.looked_at
+            samples = f"{rest:,} of {len(reader):,} samples, and " if rest else ""
+            self.notices.append(f"{samples}the bytes between samples were not looked at")
         if not len(reader) and not self.bad:
             self.warnings.append("the pack holds no samples (0 records)")
         return VerifyReport(
@@ -173,13 +233,15 @@ class Verification:
             format=meta.format,
             id=meta.id,
             samples=len(reader),
-            bytes=self.bytes,
+            bytes=bytes_of(reader, slice(None)),
             classes=meta.classes,
             fields=meta.fields,
             checksums=bool(reader.table.checksum),
             structure=self.writer is not None and self.compared,
             pixels=self.decode,
             source=source,
+            looked_at=self.looked_at,
+            seed=seed,
             bad=self.bad,
             warnings=self.warnings,
             notices=[*reader.notices, *self.notices],
@@ -223,7 +285,7 @@ class Verification:
         if not writer.table_inside and self.sound:
             self.check_index(index)
         if self.sound and isinstance(reader, MappedReader):
-            self.writer = writer
+            self.writer = writer if self.rows is None else None
             problems = list(writer.problems(reader))
             for where, words in problems:
                 self.place(where, words)
@@ -271,6 +333,9 @@ class Verification:
         if not isinstance(reader, MappedReader):
             self.check_rows(keep)
             return
+        if self.rows is not None:
+            self.check_chosen(reader, self.rows)
+            return
         table = reader.table
         with ExitStack() as stack:
             scratch = None
@@ -289,7 +354,7 @@ class Verification:
                 file = reader.files[cut.shard]
                 bad += [bytes_differ(file, *place) for place in answer.content["places"]]
                 found[answer.number] = bad
-                self.went_on(cut)
+                self.went_on(slice(cut.start, cut.stop))
             for _, bad in sorted(found.items()):
                 self.bad += bad
 
@@ -299,13 +364,7 @@ class Verification:
         """Yields a task for each part; adds the parts to `cuts`."""
         table, meta = reader.table, reader.meta
         layout = Layout(meta.shards, table.shard_row, table.offset, table.base)
-        general = {
-            "run": "verify",
-            "fields": table.fields,
-            "decode": self.decode,
-            "max_pixels": self.max_pixels,
-            "keep": keep,
-        }
+        general = self.general(keep=keep)
         for shard, group in groupby(cut_parts(table, layout), key=lambda cut: cut.shard):
             parts = list(group)
             structure = None
@@ -316,7 +375,10 @@ class Verification:
                 if structure is not None:
                     content, arrays = structure.task(cut, limits[number])
                 else:
-                    content, arrays = self.fields_task(reader, cut)
+                    content, arrays = self.fields_task(
+                        reader, shard, np.arange(cut.start, cut.stop)
+                    )
+                    content["first_row"] = cut.start
 
                 def about(cut: Cut = cut) -> str:
                     return f"the samples {cut.start} to {cut.stop - 1} of {printable(reader.path)}"
@@ -324,6 +386,45 @@ class Verification:
                 content |= {**general, "file": os.path.abspath(reader.files[shard])}
                 cuts.append(cut)
                 yield Task(len(cuts) - 1, content, arrays, about)
+
+    def general(self, *, keep: bool = False, apart: bool = False) -> dict[str, Any]:
+        """Returns what all tasks say."""
+        return {
+            "run": "verify",
+            "fields": self.reader.table.fields,
+            "decode": self.decode,
+            "max_pixels": self.max_pixels,
+            "keep": keep,
+            "apart": apart,
+        }
+
+    def check_chosen(self, reader: MappedReader, rows: Rows) -> None:
+        """Checks the fields of some samples."""
+        chunks: list[Rows] = []
+        found: dict[int, list[BadFile]] = {}
+        for answer in self.engine.run(self.chosen_tasks(reader, rows, chunks)):
+            mine = chunks[answer.number]
+            bad = answer.content["bad"]
+            found[answer.number] = [self.field(int(mine[row]), *words) for row, *words in bad]
+            self.went_on(mine)
+        for _, bad in sorted(found.items()):
+            self.bad += bad
+
+    def chosen_tasks(self, reader: MappedReader, rows: Rows, chunks: list[Rows]) -> Iterator[Task]:
+        """Yields a task for each so many of some rows; adds these to `chunks`."""
+        bounds = np.searchsorted(rows, reader.table.shard_row).tolist()
+        for shard, (first, last) in enumerate(pairwise(bounds)):
+            for start in range(first, last, CHOSEN):
+                mine = rows[start : min(start + CHOSEN, last)]
+                content, arrays = self.fields_task(reader, shard, mine)
+                content |= self.general(apart=True)
+                content["file"] = os.path.abspath(reader.files[shard])
+
+                def about(mine: Rows = mine) -> str:
+                    return f"samples {mine[0]} to {mine[-1]} of {printable(reader.path)}"
+
+                chunks.append(mine)
+                yield Task(len(chunks) - 1, content, arrays, about)
 
     def structure(
         self, reader: MappedReader, shard: int, cuts: Sequence[Cut], scratch: str
@@ -380,27 +481,27 @@ class Verification:
             )
 
     def fields_task(
-        self, reader: MappedReader, cut: Cut
+        self, reader: MappedReader, shard: int, rows: Rows
     ) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Returns what a worker must know to check the fields of a part alone."""
-        arrays = columns_of(reader.table, cut.start, cut.stop)
-        limit = reader.meta.shards[cut.shard].size
+        """Returns what a worker must know to check the fields of some rows of a shard alone."""
+        arrays = columns_of(reader.table, rows)
+        limit = reader.meta.shards[shard].size
         for slot, name in enumerate(reader.table.fields):
             size: Rows = arrays[f"size/{name}"].astype(np.int64)
             place: Rows = arrays[f"place/{name}"].astype(np.int64)
             outside = (size >= 0) & ((place < 0) | (size > limit - place))
             if outside.any():
                 arrays[f"size/{name}"] = np.where(outside, -1, size)
-                for row in (np.flatnonzero(outside) + cut.start).tolist():
-                    message = f"its place is outside {printable(reader.files[cut.shard])}"
+                for row in rows[outside].tolist():
+                    message = f"its place is outside {printable(reader.files[shard])}"
                     self.bad.append(self.field(row, slot, "bad_record", message))
         content: dict[str, Any] = {
             "scratch": None,
             "range": (0, 0),
             "writer": None,
             "options": {},
-            "rows": (0, cut.stop - cut.start),
-            "first_row": cut.start,
+            "rows": (0, len(rows)),
+            "first_row": 0,
             "samples": len(reader),
         }
         return content, arrays
@@ -410,10 +511,11 @@ class Verification:
         reader = self.reader
         check = FieldCheck(reader.table.kind, reader.table.checksum, self.decode, self.max_pixels)
         check.found = list(self.checksum) if keep else []
-        for start in range(0, len(reader), BATCH):
-            cut = Cut(0, start, min(start + BATCH, len(reader)))
-            reader.hint(np.arange(cut.start, cut.stop), range(len(reader.meta.fields)))
-            for row in range(cut.start, cut.stop):
+        rows = np.arange(len(reader)) if self.rows is None else self.rows
+        for start in range(0, len(rows), BATCH):
+            mine = rows[start : start + BATCH]
+            reader.hint(mine, range(len(reader.meta.fields)))
+            for row in mine.tolist():
                 for slot in range(len(reader.meta.fields)):
                     try:
                         data = reader.read(row, slot)
@@ -422,7 +524,7 @@ class Verification:
                     except SampleError as error:
                         reason: Reason = error.reason or "unreadable"  # type: ignore[assignment]
                         check.bad.append((row, slot, reason, str(error)))
-            self.went_on(cut)
+            self.went_on(mine)
         self.bad += [self.field(*entry) for entry in check.by_row(0)]
 
     def compare(self, source: str) -> None:
@@ -439,20 +541,19 @@ class Verification:
         found: dict[int, list[BadFile]] = {}
         for answer in self.engine.run(compared.tasks(cuts)):
             found[answer.number] = compared.bad(answer.content["bad"])
-            self.went_on(cuts[answer.number])
+            cut = cuts[answer.number]
+            self.went_on(slice(cut.start, cut.stop))
         differing = [file for _, bad in sorted(found.items()) for file in bad]
         told = {file.path for file in differing}
         self.bad += [file for file in others if file.path not in told] + differing
 
-    def went_on(self, cut: Cut) -> None:
-        """Reports progress: another part is done."""
-        sizes = [column[cut.start : cut.stop] for column in self.reader.table.size]
-        more = sum(int(np.maximum(size, 0).sum()) for size in sizes)
+    def went_on(self, rows: slice | Rows) -> None:
+        """Reports progress: these rows are done, too."""
         done = self.done
         self.done = Progress(
-            done.samples + cut.stop - cut.start,
+            done.samples + len(self.reader.table.label[rows]),
             done.samples_total,
-            done.bytes + more,
+            done.bytes + bytes_of(self.reader, rows),
             done.bytes_total,
         )
         if self.progress is not None:

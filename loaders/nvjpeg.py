@@ -102,8 +102,8 @@ def check_torchvision() -> None:
         import torchvision.io  # noqa: F401
     except (ImportError, RuntimeError) as error:  # the latter: made for another torch
         raise MissingDependencyError(
-            "decoding on the GPU needs torchvision, made for this torch: pip install torchvision "
-            f"({error})"
+            "decoding on the GPU needs torchvision, made for this torch: pip install "
+            f"'fastconv[torchvision]' ({error})"
         ) from error
 
 

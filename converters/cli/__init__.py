@@ -30,6 +30,7 @@ COMMANDS = {
     "pack": PACKING,
     "unpack": PACKING,
     "verify": PACKING,
+    "repair": PACKING,
     "info": READING,
     "ls": READING,
     "scan": READING,

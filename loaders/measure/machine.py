@@ -77,6 +77,7 @@ OPTIONAL = {
     "pillow-heif": ("decodes HEIC", "pip install 'fastconv[heif]'"),
     "pillow-jxl-plugin": ("decodes JPEG XL", "pip install 'fastconv[jxl]'"),
     "nvidia-ml-py": ("tells how busy a GPU is", "pip install 'fastconv[nvml]'"),
+    "torchvision": ("decodes JPEGs on a GPU", "pip install 'fastconv[torchvision]'"),
 }
 """Packages that fastconv uses where they are installed: what for, and what installs them."""
 

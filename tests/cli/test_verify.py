@@ -108,3 +108,30 @@ def test_what_cannot_be_verified(fastconv: Any, packed: Path, images: Path, tmp_
     assert done.code == 1
     assert "truncated" in done.err
     assert len(done.err.splitlines()) == 1
+
+
+def test_a_quick_look(fastconv: Any, packed: Path) -> None:
+    done = fastconv("verify", packed, "--sample", "50%", "--seed", 3)
+    assert done.code == 0
+    words = "all is well in the 3 of 5 samples that were looked at (seed 3; checksums, table)"
+    assert done.out.startswith(f"{packed}: {words}")
+    assert done.err == ("note: 2 of 5 samples, and the bytes between samples were not looked at\n")
+    answer = fastconv("verify", packed, "--sample", "2", "--json").answer
+    assert (answer["samples"], answer["looked_at"], answer["seed"]) == (5, 2, 0)
+    assert answer["checked"]["structure"] is False
+    assert answer["notices"] == ["3 of 5 samples, and the bytes between samples were not looked at"]
+    answer = fastconv("verify", packed, "--json").answer
+    assert (answer["looked_at"], answer["seed"]) == (5, None)
+
+
+def test_a_quick_look_finds_damage(fastconv: Any, packed: Path) -> None:
+    damage(packed, int(open_pack(packed).table.offset[0][2]) + 20)
+    codes = [fastconv("verify", packed, "--sample", 3, "--seed", seed).code for seed in range(8)]
+    assert {*codes} == {0, 3}
+
+
+@pytest.mark.parametrize("text", ["0", "0%", "101%", "1.5", "-1", "many", "%", "1e3"])
+def test_no_quick_look(fastconv: Any, packed: Path, text: str) -> None:
+    done = fastconv("verify", packed, f"--sample={text}")
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 1

@@ -22,7 +22,12 @@ from PIL import Image
 from fastconv.converters import Sharding, pack, verifying
 from fastconv.converters.engines.local import Answer, Task, raise_error
 from fastconv.converters.report import Progress
-from fastconv.converters.verifying import VerifyFailedError, VerifyReport, verify
+from fastconv.converters.verifying import (
+    VerifyFailedError,
+    VerifyReport,
+    chosen_rows,
+    verify,
+)
 from fastconv.converters.worker import answer
 from fastconv.loaders.errors import (
     CorruptPackError,
@@ -464,6 +469,96 @@ def test_a_disk_that_cannot_be_read(
     names = [name for name, _ in found(report)]
     assert "ant/009.jpg" in names or "ant/009.png" in names
     assert any(name.startswith("p.tar offset") for name in names)
+
+
+# -- a quick look
+
+
+def test_some_samples_are_looked_at(packed: Path) -> None:
+    seen: list[Progress] = []
+    report = verify(packed, sample=20, decode=True, progress=seen.append)
+    assert (report.status, report.samples, report.looked_at, report.seed) == ("done", 200, 20, 0)
+    assert report.checksums
+    assert not report.structure
+    assert report.notices[-1].startswith("180 of 200 samples, and the bytes between samples")
+    assert (seen[-1].samples, seen[-1].samples_total) == (20, 20)
+    assert 0 < seen[-1].bytes == seen[-1].bytes_total < report.bytes
+    assert verify(packed, sample=0.001).looked_at == 1
+    assert verify(packed, sample=1.0).looked_at == 200
+    assert verify(packed, sample=1000).looked_at == 200
+    whole = verify(packed)
+    assert (whole.looked_at, whole.seed) == (200, None)
+
+
+def test_the_same_samples_for_the_same_seed(packed: Path) -> None:
+    rows = {seed: set(chosen_rows(20, seed, 200).tolist()) for seed in range(20)}
+    assert rows[3] == set(chosen_rows(0.1, 3, 200).tolist()) < set(chosen_rows(40, 3, 200).tolist())
+    assert len(set().union(*rows.values())) > 150
+    bad = {seed for seed, chosen in rows.items() if 40 in chosen}
+    assert bad
+    change(data_file(packed), payload(packed, 40, 0) + 10)
+    for seed in rows:
+        expected = [("ant/040.png", "corrupt")] if seed in bad else []
+        assert found(verify(packed, sample=20, seed=seed)) == expected
+
+
+def test_the_table_is_checked_at_a_quick_look(tree: Path, tmp_path: Path) -> None:
+    for name in ("pack.lmdb", "pack.tar", "pack.h5"):
+        path = tmp_path / name
+        pack(tree, path)
+        table, index = open_pack(path).table, Path(f"{path}.index.safetensors")
+        file = index if index.exists() else data_file(path)
+        change(file, file.read_bytes().index(table.checksum[0][:9].tobytes()))
+        assert ("the sample table", "bad_record") in found(verify(path, sample=1))
+
+
+def test_a_quick_look_reads_little(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "shards"
+    pack(tree, path, **PACKS["shards"])
+    sizes: list[int] = []
+    read = os.pread
+
+    def counted(fd: int, size: int, start: int) -> bytes:
+        sizes.append(size)
+        return read(fd, size, start)
+
+    monkeypatch.setattr("os.pread", counted)
+    rows = chosen_rows(10, 0, 200)
+    size = sum(int(column[rows].sum()) for column in open_pack(path).table.size)
+    assert verify(path, sample=10).status == "done"
+    assert sum(sizes) == size
+
+
+def test_a_quick_look_at_what_is_no_pack_of_ours(tmp_path: Path) -> None:
+    files = {f"a/{number:03d}.png": png(number) for number in range(100)}
+    tree = write(tmp_path / "tree", {**files, "a/050.png": b"\x89PNG\r\n\x1a\n" + bytes(50)})
+    path = tar(tmp_path / "p.tar", {name[2:]: data for name, data in files.items()})
+    assert verify(path, sample=10, decode=True).looked_at == 10
+    report = verify(tree, sample=99, decode=True)
+    assert (report.looked_at, report.checksums) == (99, False)
+    assert found(verify(tree, sample=100, decode=True)) == [("a/050.png", "corrupt")]
+
+
+def test_samples_that_lie_outside_at_a_quick_look(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pack.h5"
+    pack(tree, path)
+    with h5py.File(path, "r+") as file:
+        file["offsets"][7] = 1 << 40
+    report = verify(path, sample=200)
+    assert ("ant/007.png", "bad_record") in found(report)
+
+
+@pytest.mark.parametrize("sample", [0, -1, 0.0, 1.5, True, float("nan")])
+def test_no_quick_look_at_nothing(tree: Path, sample: float) -> None:
+    with pytest.raises(UsageError, match="a quick look is at"):
+        verify(tree, sample=sample)
+
+
+def test_a_quick_look_is_not_compared(tree: Path) -> None:
+    with pytest.raises(UsageError, match="leave one of them out"):
+        verify(tree, sample=1, against=tree)
 
 
 # -- a pack that is not whole
