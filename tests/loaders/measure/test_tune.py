@@ -36,6 +36,17 @@ def test_the_fastest_is_chosen_and_the_cheaper_of_two_that_are_as_fast() -> None
     assert choose(rows, Settings()) is rows[2]
 
 
+def test_turns_are_compared_one_by_one() -> None:
+    """Both were slow in one turn and fast in the next: in each the cheaper one was as fast."""
+    cheap, dear = (
+        row("fastloader", 2, 700, 500, 980, 495),
+        row("fastloader", 3, 1000, 510, 1000, 500),
+    )
+    assert choose([cheap, dear], Settings()) is cheap
+    dear.values["images_per_s"] = [1000, 600, 1200, 600]
+    assert choose([cheap, dear], Settings()) is dear
+
+
 def test_the_cheapest_that_feeds_the_step_is_chosen() -> None:
     settings = Settings(step=Step("sleep", 0.02))
     rows = [
