@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fastconv.converters.converting import convert
     from fastconv.converters.findings import RepairFailedError, RepairReport
     from fastconv.converters.packing import pack
     from fastconv.converters.repairing import repair
@@ -19,6 +20,7 @@ __all__ = [
     "RepairReport",
     "ScanReport",
     "Sharding",
+    "convert",
     "pack",
     "repair",
     "scan",
@@ -31,6 +33,7 @@ _HOMES = {
     "RepairReport": "findings",
     "ScanReport": "scanning",
     "Sharding": "writer",
+    "convert": "converting",
     "pack": "packing",
     "repair": "repairing",
     "scan": "scanning",

@@ -32,11 +32,12 @@ from fastconv.converters.sources.folder import scan
 from fastconv.converters.structure import other_bytes
 from fastconv.converters.system import copy_ranges, held_signals
 from fastconv.converters.target import Target, exists_already
-from fastconv.converters.writer import Layout, Sharding, Writer
+from fastconv.converters.writer import Layout, Rows, Sharding, Writer
 from fastconv.loaders.arrays import Array, dump_arrays
 from fastconv.loaders.classes import ClassOrder
 from fastconv.loaders.errors import FastconvError, UsageError, printable
 from fastconv.loaders.filenames import extension_of
+from fastconv.loaders.files import inode_at
 from fastconv.loaders.index import META_KEY
 from fastconv.loaders.kinds import EXTENSIONS
 from fastconv.loaders.listing import Listing
@@ -122,11 +123,49 @@ def pack(
         any_extension=any_extension,
     )  # fmt: skip
     plan = planned(root, listing, output, check, max_pixels)
+    return packed(
+        root, listing, output, plan, workers=workers, check=check, max_pixels=max_pixels,
+        strict=strict, overwrite=overwrite, restart=restart, progress=progress, notice=notice,
+        began=began,
+    )  # fmt: skip
+
+
+def packed(
+    root: str,
+    listing: Listing,
+    output: Output,
+    plan: Plan,
+    *,
+    workers: int | None,
+    check: Check,
+    max_pixels: int,
+    strict: bool,
+    overwrite: bool,
+    restart: bool,
+    progress: ProgressCallback | None,
+    notice: Notice,
+    began: float,
+    origin: Source | None = None,
+) -> PackReport:
+    """Packs what was listed, and returns what was done.
+
+    Args:
+        root: Where the samples come from, for messages.
+        listing: They.
+        output: What is to be made.
+        plan: What it depends on.
+        workers, check, max_pixels, strict, overwrite, restart, progress, notice: As for `pack`.
+        began: When the run began, as `time.monotonic` counts.
+        origin: Says where the bytes of a part come from; by default from the files of a folder.
+
+    Raises:
+        UsageError, PackFailedError, FastconvError: As from `pack`.
+    """
     with engine_for(workers, len(listing), listing.bytes, check == "decode") as engine:
-        run = Run(root, listing, output, engine, check, max_pixels, progress, notice)
+        run = Run(root, listing, output, engine, check, max_pixels, progress, notice, origin)
         if not len(listing):
             raise PackFailedError(nothing_found(root, listing.bad), run.report(began))
-        with translated_errors(final):
+        with translated_errors(output.out):
             target = Target(output.out, notice)
             try:
                 if target.published is not None:
@@ -258,8 +297,10 @@ class Run:
     def __init__(
         self, root: str, listing: Listing, output: Output, engine: Engine,
         check: Check, max_pixels: int, progress: ProgressCallback | None, notice: Notice,
+        origin: Source | None = None,
     ) -> None:  # fmt: skip
         self.root = root
+        self.origin = origin or self.folder_source
         self.listing = listing
         self.output = output
         self.writer: Writer = output.writer
@@ -332,7 +373,7 @@ class Run:
         layout, meta, folder = self.lay_out(0, table)
         if 0 not in self.journal.complete:
             self.make_files(0, table, layout, folder)
-        found = self.run_parts(0, table, layout, folder, self.folder_source)
+        found = self.run_parts(0, table, layout, folder, self.origin)
         dropped = self.drop(table, found)
         if dropped.all():
             self.hopeless = True
@@ -353,7 +394,8 @@ class Run:
         new_layout, meta, folder = self.lay_out(1, table)
         kept = self.keep_shards(old, layout, old_folder, new_layout, folder, first_change)
         self.make_files(1, table, new_layout, folder, kept)
-        moved = moved_from(old, layout, old_folder, rows)
+        files = [os.path.join(old_folder, shard.name) for shard in layout.shards]
+        moved = taken_from("files", old, files, rows)
         self.run_parts(1, table, new_layout, folder, moved, skip=kept)
         return (*self.finished(table, new_layout, meta), folder)
 
@@ -692,26 +734,35 @@ def index_block(table: SampleTable, meta: PackMeta) -> list[memoryview]:
     return dump_arrays(table.arrays(), {META_KEY: meta.to_json()})
 
 
-def moved_from(
-    old: SampleTable, layout: Layout, folder: str, rows: npt.NDArray[np.int64]
+def taken_from(
+    kind: Literal["files", "pack"], old: SampleTable, files: Sequence[str], rows: Rows
 ) -> Source:
-    """Returns the source of a second pass: the data files of the first.
+    """Returns what says where in data files the bytes of a part are.
 
     Args:
-        old: The table of the first pass, with its places.
-        layout: Its layout.
-        folder: Where its data files are.
+        kind: "files" that were just written are not looked at again, those of a "pack" are.
+        old: The table of the data files.
+        files: Their paths.
         rows: Which of its rows the new ones are.
     """
-    files = [os.path.join(folder, shard.name) for shard in layout.shards]
+
+    inodes = [inode_at(file) for file in files]
 
     def source(table: SampleTable, cut: Cut) -> tuple[dict[str, Any], dict[str, Array]]:
         mine = rows[cut.start : cut.stop]
-        shards = np.searchsorted(layout.shard_row, mine, side="right") - 1
+        shards = np.searchsorted(old.shard_row, mine, side="right") - 1
         needed, number = np.unique(shards, return_inverse=True)
         arrays: dict[str, Array] = {"from": number.astype(np.int64)}
         for name, offset, base in zip(old.fields, old.offset, old.base, strict=True):
             arrays[f"from/{name}"] = offset[mine].astype(np.int64) + base
-        return {"source": "files", "files": [files[shard] for shard in needed.tolist()]}, arrays
+        if kind == "pack":
+            for name, checksum in zip(old.fields, old.checksum, strict=False):
+                arrays[f"known/{name}"] = checksum[mine]
+        numbers = needed.tolist()
+        where = {
+            "files": [files[shard] for shard in numbers],
+            "inodes": [inodes[shard] for shard in numbers],
+        }
+        return {"source": kind, **where}, arrays
 
     return source

@@ -24,7 +24,7 @@ from fastconv.converters.sniff import BadImage, sniff
 from fastconv.converters.system import start_writeback
 from fastconv.converters.writer import WRITERS, Part, Writer, pwrite_all
 from fastconv.loaders.arrays import Array
-from fastconv.loaders.errors import FastconvError, printable
+from fastconv.loaders.errors import FastconvError, PackChangedError, printable
 from fastconv.loaders.kinds import kind_code
 from fastconv.loaders.sample import Reason
 from fastconv.loaders.table import SampleTable
@@ -353,6 +353,66 @@ class FileSource:
             take(piece, done)
 
 
+class PackSource(FileSource):
+    """The fields of a part as ranges of the data files of a pack, which may be damaged."""
+
+    def __init__(self, task: Mapping[str, Any], arrays: Mapping[str, Array], part: Part) -> None:
+        super().__init__(task, arrays, part)
+        for fd, name, inode in zip(self.files, task["files"], task["inodes"], strict=True):
+            status = os.fstat(fd)
+            if [*(inode or ())] != [status.st_dev, status.st_ino]:
+                self.close()
+                raise PackChangedError(
+                    f"{printable(name)}: was replaced while it was read: run the same command again"
+                )
+        self.known = {
+            slot: arrays[f"known/{name}"]
+            for slot, name in enumerate(part.fields)
+            if f"known/{name}" in arrays
+        }
+
+    def fill(self, row: int, slot: int, view: memoryview) -> None:
+        """Reads a field.
+
+        Raises:
+            Bad: It cannot be read.
+        """
+        try:
+            super().fill(row, slot, view)
+        except OSError as error:
+            raise system_error(error) from error
+
+    def stream(
+        self,
+        row: int,
+        slot: int,
+        size: int,
+        take: Callable[[memoryview, int], None],
+        view: memoryview,
+    ) -> None:
+        """Reads a large field piece by piece.
+
+        Raises:
+            Bad: It cannot be read.
+        """
+        try:
+            super().stream(row, slot, size, take, view)
+        except OSError as error:
+            raise system_error(error) from error
+
+    def compare(self, results: Results) -> None:
+        """Tells of the fields whose bytes are not the ones that were packed: also of those that are
+        no images any more."""
+        unread = {(row, slot) for row, slot, reason, _ in results.bad if reason in GONE}
+        for slot, known in self.known.items():
+            other = {
+                (row, slot) for row in np.flatnonzero(known != results.checksum[slot]).tolist()
+            }
+            results.bad = [bad for bad in results.bad if bad[:2] not in other - unread]
+            words = "the checksum differs: the bytes are damaged"
+            results.bad += [(*field, "corrupt", words) for field in sorted(other - unread)]
+
+
 def pread_all(fd: int, view: memoryview, place: int) -> None:
     """Reads exactly as many bytes as the view has room for."""
     done = 0
@@ -397,8 +457,8 @@ def pack_part(
     """Writes a part; returns what was found out.
 
     Args:
-        task: `source` ("folder" with `root`, or "files" with `files`), `out` (path of the data
-            file; None: only look), `writer` and `options` (None: there is nothing between the
+        task: `source` ("folder" with `root`; "files" or "pack" with `files`), `out` (path of the
+            data file; None: only look), `writer` and `options` (None: there is nothing between the
             fields), `check`, `max_pixels`, `first_row`, `fields`, `samples`.
         arrays: The columns of the part and of its source.
     """
@@ -410,7 +470,7 @@ def pack_part(
     known = task["source"] == "files"
     results = Results(part)
     with ExitStack() as stack:
-        source = (FileSource if known else FolderSource)(task, arrays, part)
+        source = SOURCES[task["source"]](task, arrays, part)
         stack.callback(source.close)
         fd = None
         if task["out"] is not None:
@@ -432,6 +492,8 @@ def pack_part(
             if changed.shape[0]:
                 part.kind[changed] = results.kind[changed]
                 rewrite_frames(writer, part, changed, window)
+        if isinstance(source, PackSource):
+            source.compare(results)
         if isinstance(source, FolderSource) and any(bad[2] in GONE for bad in results.bad):
             source.check_folder()
         content = {"bad": results.bad, "written": window.written, "digest": window.digest()}
@@ -444,6 +506,13 @@ def pack_part(
     }
     found |= {f"checksum/{name}": c for name, c in zip(part.fields, results.checksum, strict=True)}
     return content, found
+
+
+SOURCES: dict[str, type[FolderSource | FileSource]] = {
+    "folder": FolderSource,
+    "files": FileSource,
+    "pack": PackSource,
+}
 
 
 class Look:
@@ -588,9 +657,9 @@ def write_large(
         window.write(piece, at + done)
 
     source.stream(row, slot, size, take, window.view)
-    if look is not None and isinstance(source, FolderSource):
+    if look is not None:
         look(row, slot, memoryview(head[0]), size, digest.intdigest())
-        if slot == 0 and look.check is not None:
+        if slot == 0 and look.check is not None and isinstance(source, FolderSource):
             look(row, slot, source.whole(row, slot), size, digest.intdigest())
 
 

@@ -117,7 +117,8 @@ class Listing:
         ignored: What was left out.
         warnings: Lines about what is probably not as it was meant.
         notices: Lines about what to know.
-        generated: Fields that are no files, name -> (uint8 (B,), uint64 (N + 1,) offsets).
+        generated: Fields that are no files, name -> (uint8 (B,), uint64 (N + 1,) offsets); both
+            empty where the source is a pack, which has them as fields.
     """
 
     root: str

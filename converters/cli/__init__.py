@@ -28,6 +28,7 @@ __all__ = ["COMMANDS", "app", "main"]
 PACKING, READING, MEASURING = "Make a pack, and go back", "Look", "Measure"
 COMMANDS = {
     "pack": PACKING,
+    "convert": PACKING,
     "unpack": PACKING,
     "verify": PACKING,
     "repair": PACKING,

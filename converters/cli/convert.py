@@ -1,0 +1,70 @@
+"""`fastconv convert`: a pack of another format."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fastconv.converters.cli import options
+from fastconv.converters.cli.output import reporting
+from fastconv.converters.cli.pack import how_to_cut, summarize
+from fastconv.converters.cli.progress import showing
+from fastconv.loaders.errors import printable
+
+__all__ = ["command"]
+
+
+def command(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="IN", help="A pack, or a folder of images.", show_default=False),
+    ],
+    output: Annotated[
+        str,
+        typer.Argument(
+            metavar="OUT",
+            help="The pack to make. Its ending tells the format: .lmdb, .tar, .h5 ...",
+            show_default=False,
+        ),
+    ],
+    format: options.WriteFormatOption = None,
+    option: options.WriterOption = None,
+    shard_size: options.ShardSizeOption = None,
+    shard_samples: options.ShardSamplesOption = None,
+    strict: options.StrictOption = False,
+    workers: options.WorkersOption = None,
+    overwrite: options.OverwriteOption = False,
+    restart: options.RestartOption = False,
+    quiet: options.QuietOption = False,
+    json: options.JsonOption = False,
+) -> None:
+    """Make a pack of another format of a pack; the bytes of all samples stay.
+
+    The result is the pack that the folder itself would have given. What is
+    damaged is named and left out (exit code 3).
+
+    $ fastconv convert out.lmdb shards/ --format webdataset --shard-size 256MB
+    """
+    with reporting("convert", json=json, quiet=quiet) as out:
+        out.answer |= {"output": output, "format": format}
+        sharding = how_to_cut(shard_size, shard_samples)
+        from fastconv.converters.converting import convert
+        from fastconv.converters.outputs import choose_writer, parse_options
+
+        with showing(quiet) as progress:
+            report = convert(
+                source,
+                output,
+                format=format,
+                options=parse_options(choose_writer(output, format), option or []),
+                sharding=sharding,
+                workers=workers,
+                strict=strict,
+                overwrite=overwrite,
+                restart=restart,
+                progress=progress,
+                notice=out.note,
+            )
+        out.report(report, f"all in {printable(report.output)}.bad.jsonl")
+        summarize(report, out)
