@@ -660,12 +660,17 @@ class Run:
             with open(index, "wb") as file:
                 for block in index_block(table, meta):
                     file.write(block)
+        if self.output.is_file:
+            final = os.path.join(folder, self.writer.finished("data"))
+            made = [final] if self.writer.table_inside else [final, index]
+        else:
+            final, made = folder, [entry.path for entry in os.scandir(folder)]
         about = {
             "plan": self.plan.digest,
             "id": meta.id,
             "samples": len(table),
             "bytes": table.bytes,
-            "size": sum(entry.stat().st_size for entry in os.scandir(folder)),
+            "size": sum(map(os.path.getsize, made)),
             "bad": [bad.to_json() for bad in self.bad],
         }
         report = self.target.path("bad.jsonl")
@@ -675,7 +680,7 @@ class Run:
         files: dict[str, str | None] = {".bad.jsonl": report if self.bad else None}
         if self.output.is_file and not self.writer.table_inside:
             files[".index.safetensors"] = index
-        files[""] = os.path.join(folder, "data") if self.output.is_file else folder
+        files[""] = final
         self.journal.close()
         self.engine.close()  # so that an interrupt that comes later finds nothing left to stop
         self.target.publish(files, overwrite, about)

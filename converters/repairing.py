@@ -351,6 +351,7 @@ class Mending:
                         self.write_field(fields, start, row, slot)
                 self.went_on(rows, cut.start, cut.stop)
         self.writer.finish(folder, layout, meta.with_shards(()), placed(rows, layout))
+        os.replace(os.path.join(folder, self.writer.finished(shard.name)), path)
         return layout
 
     def old_file(self, number: int, shard: Shard) -> str:

@@ -205,7 +205,8 @@ def shard_structure(
         for place, data in pieces:
             pwrite_all(fd, data, place)
         writer.finish(scratch, layout, meta.with_shards(()), table)
-        size = os.fstat(fd).st_size
+        made = os.path.join(scratch, writer.finished(shard.name))
+        size = os.stat(made).st_size
         after = [(place, os.pread(fd, data.nbytes, place)) for place, data in pieces]
     finally:
         os.close(fd)
@@ -216,7 +217,7 @@ def shard_structure(
         "patch/data": np.frombuffer(b"".join(data for _, data in changed), np.uint8),
     }
     kept = os.path.join(scratch, f"from-row-{first}")
-    os.rename(path, kept)
+    os.rename(made, kept)
     return ShardStructure(writer, first, meta.samples, table, layout, size, kept, patches)
 
 

@@ -215,7 +215,15 @@ class Writer(ABC):
 
     @abstractmethod
     def finish(self, folder: str, layout: Layout, meta: PackMeta, table: SampleTable) -> None:
-        """Writes what is left when all parts are written; meta and table are final now."""
+        """Writes what is left when all parts are written; meta and table are final now.
+
+        The parts' bytes stay where they are: a run that is stopped now goes on from them. What
+        takes more than a few bytes between them goes into a file of its own, see `finished`.
+        """
+
+    def finished(self, name: str) -> str:
+        """Returns the name of what `finish` makes of a data file of the layout."""
+        return name
 
     @classmethod
     def problems(cls, reader: Reader) -> Iterable[tuple[str, str]]:

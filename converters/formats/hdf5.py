@@ -181,7 +181,10 @@ class HDF5Writer(Writer):
             file.attrs.modify("id", np.bytes_(meta.id))
             file["fastconv"][()] = np.bytes_(meta.with_shards(()).to_json())
         if self.options.layout == "vlen":
-            shape_as_vlen(path, layout)
+            shape_as_vlen(path, os.path.join(folder, self.finished("data")), layout)
+
+    def finished(self, name: str) -> str:
+        return f"{name}.vlen" if self.options.layout == "vlen" else name
 
     @classmethod
     def problems(cls, reader: Reader) -> Iterator[tuple[str, str]]:
@@ -205,12 +208,11 @@ class HDF5Writer(Writer):
             yield name, f"HDF5's library cannot read all of it: {' '.join(str(error).split())}"
 
 
-def shape_as_vlen(path: str, layout: Layout) -> None:
-    """Replaces a file of the contiguous layout by one whose images are arrays of variable
+def shape_as_vlen(path: str, new: str, layout: Layout) -> None:
+    """Makes a file of the contiguous layout into another one, whose images are arrays of variable
     length."""
     import h5py
 
-    new = f"{path}.vlen"
     bounds = layout.own["bounds"][0]
     with (
         h5py.File(path, "r", locking=False) as old,
@@ -247,7 +249,6 @@ def shape_as_vlen(path: str, layout: Layout) -> None:
         with memoryview(block_of_file) as view:
             found = heap_places(view, elements, count)
         pwrite_all(raw.fileno(), found.view(np.uint8).data, places)
-    os.replace(new, path)
 
 
 def text_problems(reader: MappedReader, file: h5py.File) -> Iterator[str]:
