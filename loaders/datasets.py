@@ -287,6 +287,8 @@ class PackDataset(Dataset[Any]):
             place: Where the image belongs in a batch, and the tensor of that; None without a batch.
         """
         out, image = place or (None, None)
+        reader.guard(row)
+        label = reader.table.label.item(row)
         try:
             parts = [self._part(reader, row, slot, draw, out) for slot in self._slots]
         except SampleError as error:
@@ -296,7 +298,6 @@ class PackDataset(Dataset[Any]):
             if slot == 0:
                 part = parts[number] if image is None else image
                 parts[number] = part if self.transform is None else self.transform(part)
-        label = reader.table.label.item(row)
         return *parts, label if self.target_transform is None else self.target_transform(label)
 
     def _skip(self, error: SampleError, messages: list[str] | None = None) -> None:
@@ -424,6 +425,7 @@ class PackDataset(Dataset[Any]):
         reader = self._opened()
         reader.check(rows)
         numbers = np.asarray(rows, np.int64)
+        labels = torch.from_numpy(reader.table.label[numbers])
         kept = np.ones(len(rows), np.bool_)
         for place, draw in enumerate(self._draws(indices, numbers)):
             try:
@@ -431,7 +433,7 @@ class PackDataset(Dataset[Any]):
             except SampleError as error:
                 self._skip(error, skipped)
                 kept[place] = False
-        return _tensor(out), torch.from_numpy(reader.table.label[numbers]), kept
+        return _tensor(out), labels, kept
 
     def encoded_batch(
         self, indices: Sequence[SupportsIndex], skipped: list[str] | None = None

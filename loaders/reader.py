@@ -134,8 +134,9 @@ class Reader(ABC):
             SampleError: They cannot be read, or are other bytes than those that were packed.
             PackError: The pack cannot be read any more.
         """
-        data = self.load(row, slot)
+        self.guard(row)
         known: int = self.table.checksum[slot].item(row)
+        data = self.load(row, slot)
         if (0 if data is None else xxh3_64_intdigest(data)) != known:
             words = "its bytes are damaged, the checksum differs: run fastconv verify"
             raise self.bad_sample(row, words, "corrupt", slot)
@@ -152,6 +153,14 @@ class Reader(ABC):
 
     def hint(self, rows: Rows, slots: Sequence[int] = (0,)) -> None:  # noqa: B027 - nothing to say by default
         """Tells the system that these rows are wanted next, so that it reads them all at once."""
+
+    def guard(self, row: int) -> None:  # noqa: B027 - nothing to check by default
+        """Checks what `check` does for one row, but not more often than is worth it: `load` and
+        `read` do so by themselves, before they touch the table.
+
+        Raises:
+            CorruptPackError: A file was cut short since it was opened.
+        """
 
     def check(self, rows: Sequence[int]) -> None:  # noqa: B027 - nothing to check by default
         """Checks that the files of these rows, and the table's, are still as long as they were.
@@ -338,10 +347,7 @@ class MappedReader(Reader):
         mapped = self._maps.get(shard) or self._mapped(shard)
         now = monotonic()
         if now > self._due or now > mapped.due:
-            self._due = now + LOOK_EVERY
-            mapped.check()
-            if self._table_file is not None and self._table_file is not mapped:
-                self._table_file.check()
+            self._look_again(mapped, now)
         size: int = self._size_of[slot](row)
         if size < 0:
             return None
@@ -351,9 +357,25 @@ class MappedReader(Reader):
             raise self._outside(row, slot)
         return view
 
+    def guard(self, row: int) -> None:
+        shard = bisect_right(self._first_rows, row) - 1
+        mapped, now = self._maps.get(shard) or self._mapped(shard), monotonic()
+        if now > self._due or now > mapped.due:
+            self._look_again(mapped, now)
+
+    def _look_again(self, mapped: MappedFile, now: float) -> None:
+        """Checks before a column is touched that its file, and the one to be read, are whole."""
+        self._due = now + LOOK_EVERY
+        mapped.check()
+        if self._table_file is not None and self._table_file is not mapped:
+            self._table_file.check()
+
     def load(self, row: int, slot: int = 0) -> bytes | None:
         shard = bisect_right(self._first_rows, row) - 1
         mapped = self._maps.get(shard) or self._mapped(shard)
+        now = monotonic()
+        if now > self._due or now > mapped.due:
+            self._look_again(mapped, now)
         size: int = self._size_of[slot](row)
         if size < 0:
             return None

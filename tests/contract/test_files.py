@@ -6,6 +6,8 @@ import os
 import pickle
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,6 +115,38 @@ def test_a_copy_of_what_was_cut_off_is_an_error(copy: Path) -> None:
         os.truncate(file, 0)
     with pytest.raises(CorruptPackError, match="truncated since it was opened"):
         reader.load(0)  # without any check before, which a signal would answer
+
+
+CUT = """
+import os, sys
+from fastconv.loaders import CorruptPackError, open_dataset
+path, verify, *files = sys.argv[1:]
+count = 0
+def cut(image):
+    global count
+    count += 1
+    if count == 3:
+        for file in files:
+            os.truncate(file, os.path.getsize(file) // 8)
+    return image
+dataset = open_dataset(path, transform=cut, verify=verify == "True")
+try:
+    dataset.__getitems__(range(len(dataset)))
+except CorruptPackError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_files_that_are_cut_short_in_the_middle_of_a_batch(copy: Path, verify: bool) -> None:
+    """In a process of its own, which touching the missing part would kill."""
+    done = subprocess.run(
+        [sys.executable, "-c", CUT, copy, str(verify), *files_of(copy)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert "truncated since it was opened" in done.stdout
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux")
