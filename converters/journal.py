@@ -95,13 +95,16 @@ class Plan:
             for name in {**options, **self.options}
             if options.get(name) != self.options.get(name)
         ]
-        return [*words, *changed_files(arrays, self.arrays())] or ["labels or their order differ"]
+        # Other options may list the files otherwise.
+        return words or changed_files(arrays, self.arrays()) or ["labels or their order differ"]
 
 
 def described(name: str, old: Any, new: Any) -> str:
     """Returns how an option differs, in words."""
-    if isinstance(old, list) or isinstance(new, list):
-        return f"{name} are others"
+    if isinstance(old, list) and isinstance(new, list):
+        changes = [f"{printable(one)} is new" for one in new if one not in old][:2]
+        changes += [f"{printable(one)} is gone" for one in old if one not in new][:2]
+        return f"{name} are others ({', '.join(changes) or 'in another order'})"
     old, new = ("not given" if value is None else value for value in (old, new))
     return f"{name} was {old}, is {new}"
 

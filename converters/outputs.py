@@ -4,6 +4,7 @@ nature."""
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import types
 import typing
@@ -18,6 +19,11 @@ from fastconv.loaders.index import load_index
 from fastconv.loaders.open import open_pack
 
 __all__ = ["Output", "choose_output", "parse_options"]
+
+REFUSALS = (
+    errno.EACCES, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE,
+)  # fmt: skip
+"""How the system refuses to read what may well be a pack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +131,7 @@ def refuse_overwrite(out: str, overwrite: bool) -> None:
 
     Raises:
         UsageError: It is not to be replaced.
+        FastconvError: What it is cannot be told.
     """
     if not overwrite and not left_by_killed_run(out):
         raise exists_already(out)
@@ -136,7 +143,8 @@ def refuse_overwrite(out: str, overwrite: bool) -> None:
     if os.path.isdir(out) and not os.path.islink(out) and os.listdir(out):
         try:
             meta = open_pack(out).meta
-        except FastconvError:
+        except FastconvError as error:
+            raise_refusal(error)
             meta = None
         own: set[str] = set()
         if meta is not None and meta.id:
@@ -153,6 +161,7 @@ def refuse_beside(out: str, table_beside: bool) -> None:
 
     Raises:
         UsageError: Something else is there.
+        FastconvError: What is there cannot be told.
     """
     names = [f"{out}.bad.jsonl", *([f"{out}.index.safetensors"] if table_beside else [])]
     for name in names:
@@ -162,10 +171,21 @@ def refuse_beside(out: str, table_beside: bool) -> None:
         if ours and name.endswith(".safetensors"):
             try:
                 ours = load_index(out) is not None
-            except FastconvError:
+            except FastconvError as error:
+                raise_refusal(error)
                 ours = False
         if not ours:
             raise UsageError(f"{printable(name)}: is in the way and not fastconv's: move it away")
+
+
+def raise_refusal(error: BaseException) -> None:
+    """Raises an error again where the system did not let us look: nobody must be told to remove
+    a pack because of that."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in REFUSALS:
+            raise error
+        cause = cause.__cause__
 
 
 def typed_options(writer: type[Writer], values: Mapping[str, Any]) -> Any:

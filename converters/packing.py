@@ -26,7 +26,7 @@ from fastconv.converters.engines.inline import InlineEngine
 from fastconv.converters.engines.local import Answer, Task
 from fastconv.converters.journal import Journal, Plan, has_records
 from fastconv.converters.outputs import Output, choose_output
-from fastconv.converters.plan import Cut, cut_parts, new_table, pack_id, placed, without
+from fastconv.converters.plan import Cut, cut_parts, new_table, placed, without
 from fastconv.converters.report import PackFailedError, PackReport, Progress, ProgressCallback
 from fastconv.converters.sources.folder import scan
 from fastconv.converters.structure import other_bytes
@@ -38,6 +38,7 @@ from fastconv.loaders.classes import ClassOrder
 from fastconv.loaders.errors import FastconvError, UsageError, printable
 from fastconv.loaders.filenames import extension_of
 from fastconv.loaders.files import inode_at
+from fastconv.loaders.identity import pack_id
 from fastconv.loaders.index import META_KEY
 from fastconv.loaders.kinds import EXTENSIONS
 from fastconv.loaders.listing import Listing
@@ -116,7 +117,8 @@ def pack(
     check_arguments(workers, check)
     if os.path.realpath(root) == os.path.realpath(final):
         raise UsageError(f"{printable(final)}: is the folder that is packed: name another OUT")
-    output = choose_output(final, format, options, sharding, overwrite)
+    with translated_errors(final):
+        output = choose_output(final, format, options, sharding, overwrite)
     output.refuse_inside(root)
     listing = scan(
         root, labels=labels, classes=classes, class_order=class_order, sidecars=sidecars,
@@ -199,8 +201,7 @@ def planned(root: str, listing: Listing, output: Output, check: Check, max_pixel
         **{f"option {name}": value for name, value in output.writer.settings().items()},
         "the size of shards": output.sharding.bytes,
         "the samples of shards": output.sharding.samples,
-        "the check": check,
-        "the most pixels": max_pixels if check == "decode" else None,
+        "the check": check if check == "fast" else f"{check} up to {max_pixels} pixels",
         "the kind of labels": listing.labels,
         "the fields": list(listing.fields),
         "the classes": list(listing.classes),
@@ -380,8 +381,9 @@ class Run:
             raise PackFailedError(nothing_found(self.root, self.bad), self.report(time.monotonic()))
         if strict and self.bad:
             raise PackFailedError(
-                f"{len(self.bad)} bad files, and --strict allows none: nothing was published, "
-                f"what was written is in {printable(self.target.partial)}",
+                f"{len(self.bad)} bad file{'' if len(self.bad) == 1 else 's'}, and --strict allows "
+                "none: nothing was published: mend or remove what is bad and run it again with "
+                f"--restart; what was written is in {printable(self.target.partial)}",
                 self.report(time.monotonic()),
             )
         if not found:

@@ -9,14 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from fastconv.converters.writer import Layout
 from fastconv.loaders.listing import Listing
-from fastconv.loaders.meta import NO_ID, PackMeta
 from fastconv.loaders.table import SampleTable
 
-__all__ = ["Cut", "cut_parts", "new_table", "pack_id", "placed", "without"]
+__all__ = ["Cut", "cut_parts", "new_table", "placed", "without"]
 
 PART_BYTES = 16 << 20
 """What a part holds: enough that sending it costs nothing, few enough that all workers end together
@@ -97,19 +95,3 @@ def cut_parts(table: SampleTable, layout: Layout) -> Iterator[Cut]:
             stop = min(max(stop, start + 1), last)
             yield Cut(shard, start, stop)
             start = stop
-
-
-def pack_id(meta: PackMeta, table: SampleTable) -> str:
-    """Returns the id of a pack: xxh3-128 of the columns of its table and of what it says of itself.
-
-    Places do not count, they follow from the rest; nor do the names of shards, a pack may be called
-    anything.
-    """
-    digest = xxhash.xxh3_128()
-    digest.update(meta.with_id(NO_ID).with_shards(()).to_json().encode())
-    for name, column in sorted(table.arrays().items()):
-        if name.startswith("offset/"):
-            continue
-        digest.update(f"\0{name}\0".encode())
-        digest.update(np.ascontiguousarray(column).view(np.uint8).data)
-    return digest.hexdigest()

@@ -23,7 +23,7 @@ from fastconv.converters.against import has_other_names, sidecars_of
 from fastconv.converters.findings import RepairFailedError
 from fastconv.converters.outputs import choose_writer
 from fastconv.converters.packing import described
-from fastconv.converters.plan import new_table, pack_id, without
+from fastconv.converters.plan import new_table, without
 from fastconv.converters.sniff import BadImage, sniff
 from fastconv.converters.sources.folder import scan
 from fastconv.converters.structure import writer_of
@@ -37,6 +37,7 @@ from fastconv.loaders.errors import (
     UsageError,
     printable,
 )
+from fastconv.loaders.identity import pack_id
 from fastconv.loaders.index import index_path, load_index
 from fastconv.loaders.kinds import kind_code
 from fastconv.loaders.listing import Listing
@@ -104,7 +105,8 @@ def what_is_known(path: str, root: str, format: str | None) -> Known:
     if found is None:
         raise RepairFailedError(
             f"{printable(path)}: cannot be mended: its sample table ({words}) cannot be made again "
-            f"from {printable(root)}: pack the folder again (fastconv pack --overwrite)"
+            f"from {printable(root)}: pack the folder again (fastconv pack --overwrite); if it "
+            "lacks files, save first what can still be read (fastconv unpack)"
         )
     return found
 

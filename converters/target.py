@@ -117,7 +117,7 @@ class Target:
                 holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
                 os.close(fd)
                 raise FastconvError(
-                    f"{printable(self.out)}: process {holder or '(unknown)'} is packing into "
+                    f"{printable(self.out)}: process {holder or '(unknown)'} is making "
                     "it: wait for it or stop it"
                 ) from error
             try:

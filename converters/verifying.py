@@ -29,7 +29,7 @@ from fastconv.converters.engines.choice import Engine, engine_for
 from fastconv.converters.engines.local import Task
 from fastconv.converters.findings import BadPlace, VerifyFailedError, VerifyReport, bytes_differ
 from fastconv.converters.packing import check_arguments, index_block, source_folder
-from fastconv.converters.plan import Cut, cut_parts, pack_id
+from fastconv.converters.plan import Cut, cut_parts
 from fastconv.converters.report import Progress, ProgressCallback
 from fastconv.converters.structure import (
     ShardStructure,
@@ -54,6 +54,7 @@ from fastconv.loaders.errors import (
     UsageError,
     printable,
 )
+from fastconv.loaders.identity import pack_id
 from fastconv.loaders.index import index_path
 from fastconv.loaders.open import open_pack
 from fastconv.loaders.reader import MappedReader, Reader
@@ -265,7 +266,10 @@ class Verification:
                 for where, words in writer.problems(reader):
                     self.place(where, words)
             words = "" if self.decode else ", and its images were not decoded (--decode)"
-            self.warnings.append(f"no checksums in this pack: damaged bytes are not noticed{words}")
+            why = (
+                "its checksums were not compared" if reader.notices else "no checksums in this pack"
+            )
+            self.warnings.append(f"{why}: damaged bytes are not noticed{words}")
             return
         found = pack_id(meta, reader.table)
         if found != meta.id:
@@ -290,6 +294,15 @@ class Verification:
             for where, words in problems:
                 self.place(where, words)
             self.note_unknown_files(writer, {where for where, _ in problems})
+            if self.rows is not None:
+                self.check_lengths(reader)
+
+    def check_lengths(self, reader: MappedReader) -> None:
+        """Checks that no data file has bytes behind its end, where not all bytes are looked at."""
+        for file, shard in zip(reader.files, reader.meta.shards, strict=True):
+            size = os.path.getsize(file)
+            if size != shard.size:
+                self.place(os.path.basename(file), f"has {size} bytes, needs {shard.size}")
 
     def note_unknown_files(self, writer: Writer, told: set[str]) -> None:
         """Takes note of visible files in a pack's folder that are not the pack's.

@@ -31,6 +31,7 @@ from fastconv.loaders.decode import (
 from fastconv.loaders.decoders import Decoder, is_decoder
 from fastconv.loaders.draws import draws
 from fastconv.loaders.errors import (
+    CorruptPackError,
     FastconvError,
     MissingDependencyError,
     PackChangedError,
@@ -40,6 +41,7 @@ from fastconv.loaders.errors import (
     UsageError,
     printable,
 )
+from fastconv.loaders.identity import pack_id
 from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.nvjpeg import Encoded
 from fastconv.loaders.open import find_format, require_path, retried
@@ -88,8 +90,9 @@ class PackDataset(Dataset[Any]):
             they are decoded or handed out; other bytes than those that were packed are a
             `SampleError` of the reason "corrupt". Comparing a JPEG of 57 kB takes 6000 ns at most,
             less than half a hundredth of decoding it (1.3 ms). `read` hands out the copy that was
-            compared, which takes 16 µs instead of 0.7. Labels and paths are not compared:
-            `fastconv verify` does that. Packs of others and folders have no checksums.
+            compared, which takes 16 µs instead of 0.7. The sample table, with labels and paths, is
+            compared with the pack's id when the Dataset is made: 100 MB of it, those of a million
+            samples, take about 20 ms. Packs of others and folders have no checksums.
 
     Attributes:
         path: Where the pack lies, absolute.
@@ -147,6 +150,11 @@ class PackDataset(Dataset[Any]):
         self.pack_id = reader.meta.id
         self._fingerprint = _fingerprint(reader)
         self._length = len(reader)
+        known = reader.meta.id and not reader.root
+        if verify and known and pack_id(reader.meta, reader.table) != reader.meta.id:
+            raise CorruptPackError(
+                f"{printable(self.path)}: its sample table is damaged: fastconv repair mends it"
+            )
         self._adopt(reader)
         for notice in reader.notices:
             _log.warning("%s: %s", printable(self.path), notice)
@@ -167,7 +175,9 @@ class PackDataset(Dataset[Any]):
             if name not in known:
                 raise _no_field(self.path, name, known)
         if self.verify and not reader.table.checksum:
-            raise UsageError(
+            # A pack of fastconv that has lost its table is damaged.
+            problem = CorruptPackError if reader.notices else UsageError
+            raise problem(
                 f"{printable(self.path)}: has no checksums: {reader.no_checksums}, or leave out "
                 "verify=True"
             )

@@ -45,7 +45,14 @@ def require_path(path: str) -> None:
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise PackNotFoundError(f"{printable(path)}: no such file or folder") from error
+        words = "no such file or folder"
+        unfinished = f"{path.rstrip('/')}.partial"
+        if os.path.isdir(unfinished):
+            words += (
+                f", but {printable(unfinished)} holds an unfinished run: the command that began it "
+                "goes on with it"
+            )
+        raise PackNotFoundError(f"{printable(path)}: {words}") from error
     except OSError as error:
         raise unreadable(path, error) from error
 

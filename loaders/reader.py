@@ -138,7 +138,7 @@ class Reader(ABC):
         known: int = self.table.checksum[slot].item(row)
         data = self.load(row, slot)
         if (0 if data is None else xxh3_64_intdigest(data)) != known:
-            words = "its bytes are damaged, the checksum differs: run fastconv verify"
+            words = "its bytes are damaged, the checksum differs: fastconv repair can mend it"
             raise self.bad_sample(row, words, "corrupt", slot)
         return data
 
@@ -393,7 +393,7 @@ class MappedReader(Reader):
         return data
 
     def _outside(self, row: int, slot: int) -> SampleError:
-        words = "its place is outside the file: run fastconv verify"
+        words = "its place is outside the file: fastconv repair can mend it"
         return self.bad_sample(row, words, "bad_record", slot)
 
     def place(self, row: int, slot: int = 0) -> str:

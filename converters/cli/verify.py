@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +15,7 @@ from fastconv.converters.cli import options
 from fastconv.converters.cli.output import Out, reporting, say
 from fastconv.converters.cli.progress import showing
 from fastconv.converters.cli.sizes import size_text
-from fastconv.loaders.errors import printable
+from fastconv.loaders.errors import CorruptPackError, PackChangedError, printable
 
 if TYPE_CHECKING:
     from fastconv.converters.verifying import VerifyReport
@@ -101,7 +103,7 @@ def command(
         from fastconv.converters.check import MAX_PIXELS
         from fastconv.converters.verifying import verify
 
-        with showing(quiet) as progress:
+        with showing(quiet) as progress, noting_repair(pack):
             report = verify(
                 pack,
                 format=format,
@@ -115,6 +117,26 @@ def command(
             )
         tell(report, out)
         summarize(report, out)
+
+
+@contextmanager
+def noting_repair(pack: str) -> Iterator[None]:
+    """Notes on errors that mean damage how to mend it."""
+    from fastconv.converters.findings import VerifyFailedError
+
+    try:
+        yield
+    except (CorruptPackError, PackChangedError, VerifyFailedError) as error:
+        error.add_note(hint(pack))
+        raise
+
+
+def hint(pack: str) -> str:
+    """Returns what mends a pack."""
+    return (
+        f"what the folder that was packed still has can be mended: fastconv repair "
+        f"{printable(pack)} --from SRC"
+    )
 
 
 def parse_sample(text: str) -> int | float:
@@ -141,6 +163,8 @@ def tell(report: VerifyReport, out: Out) -> None:
     out.answer |= report.to_json()
     for reason, more in (seen - Counter(file.reason for file in named)).items():
         say(f"bad: ... and {more:,} more: {reason}, all with --json")
+    if report.bad and report.source is None:
+        out.note(hint(report.pack))
 
 
 def summarize(report: VerifyReport, out: Out) -> None:

@@ -28,7 +28,9 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -76,6 +78,28 @@ class HDF5Options:
             raise UsageError(
                 f"HDF5's layout is one of {', '.join(get_args(Shape))}, not {self.layout!r}"
             )
+
+
+@contextmanager
+def system_errors(path: str) -> Iterator[None]:
+    """Turns what HDF5's library says of an error of the system into that error.
+
+    Raises:
+        OSError: The system refused something.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        # Some are the errors of what was to be cleaned up after the first one.
+        chain: list[BaseException] = [error]
+        while (more := chain[-1].__context__) is not None:
+            chain.append(more)
+        found = [re.search(r"\berrno = (\d+)", str(one)) for one in chain]
+        numbers = [getattr(error, "errno", None), *(int(match[1]) for match in found if match)]
+        number = next(filter(None, numbers), None)
+        if number is None:
+            raise
+        raise OSError(number, os.strerror(number), path) from error
 
 
 def allocate(file: h5py.File, name: str, count: int | None, dtype: np.dtype[Any]) -> int:
@@ -134,7 +158,10 @@ class HDF5Writer(Writer):
         path = os.path.join(folder, "data")
         offset, base = [], []
         places: dict[str, int] = {}
-        with h5py.File(path, "w", libver="earliest", locking=False) as file:
+        with (
+            system_errors(path),
+            h5py.File(path, "w", libver="earliest", locking=False) as file,
+        ):
             file.attrs["id"] = np.bytes_(NO_ID)
             file.attrs["settings"] = np.bytes_(json.dumps(dict(meta.settings)))
             texts = {"fastconv": meta.to_json(), "classes": json.dumps(meta.class_texts())}
@@ -177,7 +204,7 @@ class HDF5Writer(Writer):
                 pwrite_all(fd, np.ascontiguousarray(columns[name]).view(np.uint8).data, place)
         finally:
             os.close(fd)
-        with h5py.File(path, "r+", locking=False) as file:
+        with system_errors(path), h5py.File(path, "r+", locking=False) as file:
             file.attrs.modify("id", np.bytes_(meta.id))
             file["fastconv"][()] = np.bytes_(meta.with_shards(()).to_json())
         if self.options.layout == "vlen":
@@ -215,6 +242,7 @@ def shape_as_vlen(path: str, new: str, layout: Layout) -> None:
 
     bounds = layout.own["bounds"][0]
     with (
+        system_errors(new),
         h5py.File(path, "r", locking=False) as old,
         h5py.File(new, "w", libver="earliest", locking=False) as file,
     ):

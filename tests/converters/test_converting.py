@@ -88,7 +88,7 @@ def test_what_is_damaged_is_left_out_and_listed(
     with open(reader.files[0], "r+b") as file:
         file.seek(place + 3)
         file.write(b"?")
-    with pytest.raises(PackFailedError, match="1 bad files"):
+    with pytest.raises(PackFailedError, match="1 bad file, and --strict"):
         convert(tmp_path / "in", tmp_path / "out.h5", strict=True)
     report = convert(tmp_path / "in", tmp_path / "out.h5", restart=True)
     name = "class 1/deep/07.png" if slot == 0 else "class 1/deep/07.txt"

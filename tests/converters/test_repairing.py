@@ -590,7 +590,7 @@ def test_an_unfinished_run_of_packing_is_kept(packed: Path, tree: Path) -> None:
     change(data_file(packed), payload(packed, 3) + 20)
     target = Target(str(packed), lambda line: None)
     Path(target.path("plan")).write_bytes(b"of hours")
-    with pytest.raises(FastconvError, match=r"process \d+ is packing into it"):
+    with pytest.raises(FastconvError, match=r"process \d+ is making it"):
         repair(packed, tree)
     target.keep()
     with pytest.raises(UsageError, match="holds an unfinished run of packing"):

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from fastconv.converters.formats.lmdb import LMDBWriter, build_tree, meta_json
 from fastconv.converters.part import pack_part
-from fastconv.converters.plan import pack_id, placed
+from fastconv.converters.plan import placed
 from fastconv.converters.writer import Sharding
 from fastconv.loaders.formats.lmdb import LMDBReader
+from fastconv.loaders.identity import pack_id
 from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.table import SampleTable
 
