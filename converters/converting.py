@@ -19,6 +19,7 @@ from fastconv.converters.packing import (
     packed,
     planned,
     taken_from,
+    translated_errors,
 )
 from fastconv.converters.report import PackReport, ProgressCallback
 from fastconv.converters.writer import Sharding
@@ -72,7 +73,8 @@ def convert(
     final = os.fsdecode(out)
     if os.path.realpath(reader.path) == os.path.realpath(final):
         raise UsageError(f"{printable(final)}: is the pack that is converted: name another OUT")
-    output = choose_output(final, format, options, sharding, overwrite)
+    with translated_errors(final):
+        output = choose_output(final, format, options, sharding, overwrite)
     if os.path.isdir(reader.path):
         output.refuse_inside(reader.path)
     listing = listed(reader)

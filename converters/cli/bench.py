@@ -95,6 +95,7 @@ def command(
         typer.Option(
             metavar="S",
             min=0.01,
+            max=86_400.0,
             help="How long each measurement takes, without its warm-up.",
             rich_help_panel=HOW,
         ),

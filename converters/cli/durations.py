@@ -8,6 +8,8 @@ import typer
 
 __all__ = ["parse_duration"]
 
+MOST_S = 86_400.0
+
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([a-z]+)", re.ASCII)
 
@@ -22,4 +24,7 @@ def parse_duration(text: str) -> float:
     unit = _UNITS.get(found[2]) if found else None
     if found is None or unit is None:
         raise typer.BadParameter(f"{text!r} is no time: write 20ms, 1.5s or 500us")
-    return float(found[1]) * unit
+    seconds = float(found[1]) * unit
+    if seconds > MOST_S:
+        raise typer.BadParameter(f"{text[:20]!r} is more than a day")
+    return seconds

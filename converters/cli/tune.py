@@ -31,7 +31,11 @@ def command(
     budget: Annotated[
         float,
         typer.Option(
-            metavar="S", min=1.0, help="Seconds that it may take.", rich_help_panel=options.RUNNING
+            metavar="S",
+            min=1.0,
+            max=86_400.0,
+            help="Seconds that it may take.",
+            rich_help_panel=options.RUNNING,
         ),
     ] = 60.0,
     memory: Annotated[

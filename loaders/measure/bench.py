@@ -112,7 +112,8 @@ def too_large(findings: Findings, row: Row) -> str:
     takes = [
         max(found.values["own_workers"]) / found.case.workers
         for found in findings.rows
-        if found.source == row.source and "own_workers" in found.values and found.case.workers
+        if found.source == row.source and found.case.workers and not found.case.threads
+        if "own_workers" in found.values
     ]
     need, free = max(takes, default=LEAST_WORKER) * row.case.workers, memory_available()
     if need <= free * MOST_MEMORY:
@@ -129,6 +130,8 @@ def too_large(findings: Findings, row: Row) -> str:
 def warnings(sources: Sequence[Source], settings: Settings, asked: Settings) -> Iterator[str]:
     """Yields what is probably not meant so."""
     first = sources[0]
+    for source in sources:
+        yield from (f"{source.name}: {line}" for line in source.warnings)
     if settings.batch_size != asked.batch_size:
         yield (
             f"a batch of {asked.batch_size:,} samples is more than there are: batches of "

@@ -123,6 +123,7 @@ class Source:
         bytes: Of its images.
         files: How many files they are in.
         id: The pack's id, "" for a folder.
+        warnings: What was found when it was opened.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Source:
     bytes: int
     files: int
     id: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def is_raw(self) -> bool:

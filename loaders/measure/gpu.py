@@ -71,6 +71,12 @@ def chosen_device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        kind = ""
+    if kind not in ("cpu", "cuda", "mps"):
+        raise UsageError(f"--device {name}: is none: write auto, cpu, cuda, cuda:1 or mps")
+    try:
         torch.empty(1, device=name)
     except (RuntimeError, AssertionError) as error:
         why = (str(error) or "not available").splitlines()[0]

@@ -9,12 +9,15 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
+import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from glob import glob
 from importlib import import_module
 from multiprocessing import resource_tracker, util
 from multiprocessing.connection import Connection, wait
@@ -47,6 +50,7 @@ class Host:
         self._module = module
         self._process: Any = None
         self._connection: Connection | None = None
+        self._folder = ""
 
     def call(self, function: str, *arguments: Any) -> Any:
         """Returns what a function of the module returns.
@@ -76,8 +80,10 @@ class Host:
         context = multiprocessing.get_context("spawn")
         resource_tracker.ensure_running()  # would let signals through when it is started below
         connection, theirs = context.Pipe()
+        self._folder = tempfile.mkdtemp(prefix="fastconv-")
         process = context.Process(
-            target=serve, args=(theirs, self._module, multiprocessing.get_start_method())
+            target=serve,
+            args=(theirs, self._module, multiprocessing.get_start_method(), self._folder),
         )
         with held():  # it inherits this: a signal must not meet a Python that starts
             process.start()
@@ -95,6 +101,7 @@ class Host:
         if self._process.is_alive():
             kill([*tree(self._process.pid)[1:], self._process])
             self._process.join()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 @contextmanager
@@ -114,14 +121,16 @@ def kill(processes: list[psutil.Process]) -> None:
             process.kill()
 
 
-def serve(connection: Connection, module: str, start_method: str) -> None:
+def serve(connection: Connection, module: str, start_method: str, folder: str) -> None:
     """Calls functions for the process at the other end, until that closes it.
 
     Args:
         connection: To the other end.
         module: Where the functions are.
         start_method: How a DataLoader's workers are started where nobody says how.
+        folder: For what it and those that it starts put into a temporary folder.
     """
+    tempfile.tempdir = os.environ["TMPDIR"] = folder
     multiprocessing.set_start_method(start_method, force=True)  # or it would be this process's own
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -145,7 +154,10 @@ def serve(connection: Connection, module: str, start_method: str) -> None:
         except FastconvError as error:
             answer = False, str(error)
         except Exception as error:
-            words = " ".join(str(error).split()) or "no message"
+            text = str(error).strip()
+            if "Traceback (most" in text:  # torch's, of an error in a worker
+                text = text.splitlines()[-1]
+            words = " ".join(text.split()) or "no message"
             answer = False, printable(f"{type(error).__name__}: {words}")
         try:
             connection.send(answer)
@@ -157,11 +169,17 @@ def end(number: int, frame: FrameType | None) -> None:
     """Ends this process and all that it has started, silently, whatever it is doing."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's would tell that workers are killed
     with suppress(Exception):
-        kill(tree()[1:])
-        # The names of semaphores are all that is left of a process; else another one complains.
+        workers = tree()[1:]
+        kill(workers)
+        # What is left of a process: names of semaphores, of which else another one complains,
+        # temporary folders, and memory that torch shares under the process's number.
         for finalizer in list(vars(util)["_finalizer_registry"].values()):
             if finalizer._callback is vars(SemLock)["_cleanup"].__func__:
                 finalizer()
+        shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
+        for process in workers:
+            for name in glob(f"/dev/shm/torch_{process.pid}_*"):
+                os.unlink(name)
     os._exit(128 + number)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 from collections.abc import Iterable
@@ -45,7 +46,8 @@ def resident(files: Iterable[Path]) -> int:
     """Returns how many bytes of files are in the page cache, in whole pages.
 
     Raises:
-        OSError: The system does not tell.
+        OSError: The system does not tell: it does so only to whom a file belongs, or who may write
+            it; to others all seems to be there.
     """
     mincore = ctypes.CDLL(None, use_errno=True).mincore
     mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
@@ -53,6 +55,8 @@ def resident(files: Iterable[Path]) -> int:
     for path in files:
         if not path.stat().st_size:
             continue
+        if not (os.access(path, os.W_OK) or path.stat().st_uid == os.geteuid()):
+            raise PermissionError(errno.EPERM, "only to its owner is that told", str(path))
         with (
             open(path, "rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,

@@ -23,7 +23,12 @@ from xxhash import xxh3_64_intdigest
 
 from fastconv.loaders.datasets import PackDataset, open_dataset
 from fastconv.loaders.decoders import RandomResizedCrop
-from fastconv.loaders.errors import FastconvError, MissingDependencyError, printable
+from fastconv.loaders.errors import (
+    FastconvError,
+    MissingDependencyError,
+    PackChangedError,
+    printable,
+)
 from fastconv.loaders.loader import FastLoader, make_loader
 from fastconv.loaders.measure.cases import Case, Series, Settings, Source, Values
 from fastconv.loaders.measure.gpu import Waits, watched
@@ -31,9 +36,15 @@ from fastconv.loaders.measure.latency import SlowDataset
 from fastconv.loaders.measure.pagecache import evict, files_of, resident, warm
 from fastconv.loaders.measure.steps import training_step
 from fastconv.loaders.measure.usage import Used, cpu_seconds, memory_used, tree
-from fastconv.loaders.open import find_format
+from fastconv.loaders.open import find_format, open_pack
 
 __all__ = ["PillowCrop", "Repeated", "describe", "measure"]
+
+MOST_OPENED = 0.5
+"""Share of a pack that may be in the page cache since it was opened, and be called cold."""
+
+MOST_TOLD = 5
+"""Bad files of a source that are named."""
 
 MOST_COLD = 4096
 """Samples that are read at most from a cold page cache: files of a raw folder are made cold one by
@@ -122,9 +133,13 @@ def describe(path: str, name: str) -> Source:
     else:
         size = int(np.maximum(table.size[0], 0).sum())
         files = len(dataset.meta.shards)
+    reader = open_pack(path)
+    told = [f"left out: {printable(bad.path)}: {bad.message}" for bad in reader.bad[:MOST_TOLD]]
+    if len(reader.bad) > MOST_TOLD:
+        told.append(f"left out: {len(reader.bad) - MOST_TOLD:,} more")
     return Source(
         name, os.path.abspath(path), dataset.format, title, len(dataset), size, files,
-        "" if dataset.format == "folder" else dataset.pack_id,
+        "" if dataset.format == "folder" else dataset.pack_id, (*reader.notices, *told),
     )  # fmt: skip
 
 
@@ -159,8 +174,12 @@ def opened(source: Source, settings: Settings, **options: Any) -> PackDataset:
     """Returns the source's Dataset, waiting where a slow file system is simulated."""
     options = {"on_error": "skip", **options}
     if settings.latency is not None:
-        return SlowDataset(source.path, settings.latency, **options)
-    return open_dataset(source.path, **options)
+        dataset: PackDataset = SlowDataset(source.path, settings.latency, **options)
+    else:
+        dataset = open_dataset(source.path, **options)
+    if len(dataset) != source.samples or (source.id and dataset.pack_id != source.id):
+        raise PackChangedError(f"{printable(source.path)}: was replaced while it was measured")
+    return dataset
 
 
 def image_files(dataset: PackDataset, rows: Iterable[int]) -> Iterator[Path]:
@@ -197,13 +216,39 @@ def cool(source: Source, rows: Sequence[int]) -> Values:
         files = files_of(Path(source.path))
     total = sum(file.stat().st_size for file in files)
     evict(files)
-    stayed = min(resident(files) / max(total, 1), 1.0)
+    try:
+        stayed = min(resident(files) / max(total, 1), 1.0)
+    except OSError as error:
+        raise NotColdError(
+            f"{printable(source.path)}: whether it is in the page cache cannot be told: "
+            f"{error.strerror}"
+        ) from error
     if stayed > 0.05:
         raise NotColdError(
             f"{printable(source.path)}: {stayed:.0%} of it cannot be taken out of the page cache: "
             "another program uses it, or its file system has no other place for it (tmpfs)"
         )
     return {"stayed_share": stayed, "inodes_dropped": float(drop_inodes())}
+
+
+def cool_again(source: Source, found: Values) -> None:
+    """Takes out of the page cache what opening a pack has brought there beside what it needs; notes
+    what stayed.
+
+    Raises:
+        NotColdError: Opening it needs most of it.
+    """
+    if source.is_raw:
+        return
+    files = files_of(Path(source.path))
+    evict(files)
+    stayed = min(resident(files) / max(sum(file.stat().st_size for file in files), 1), 1.0)
+    found["stayed_share"] = stayed
+    if stayed > MOST_OPENED:
+        raise NotColdError(
+            f"{printable(source.path)}: opening it reads {stayed:.0%} of it: it is too small to be "
+            "read cold"
+        )
 
 
 def rows_of(source: Source, case: Case, most: int, seed: int) -> list[int]:
@@ -240,7 +285,9 @@ def reading(source: Source, case: Case, settings: Settings, seed: int) -> Values
     rows = rows_of(source, case, MOST_COLD if cold else source.samples, seed)
     found = cool(source, rows) if cold else {}
     dataset = opened(source, settings)
-    if not cold:
+    if cold:
+        cool_again(source, found)
+    else:
         rows = warmed(source, dataset, rows)
     size = samples = 0
     cpu, began = time.process_time(), time.perf_counter()
@@ -334,7 +381,8 @@ def loading(source: Source, case: Case, settings: Settings, seed: int) -> Values
     """Returns how a loader feeds a training loop.
 
     Of a warm page cache the first batches are not measured, until as many are made ahead as ever
-    are; of a cold one everything after the first batch is, until the samples are used up.
+    are; of a cold one all is, from the loader's start until the samples are used up: what it makes
+    ahead meanwhile is part of it.
     """
     cold = case.cache == "cold"
     patience = 2 * source.samples + settings.batch_size * (case.workers + 1) * (case.prefetch + 2)
@@ -346,7 +394,7 @@ def loading(source: Source, case: Case, settings: Settings, seed: int) -> Values
         found = cool(source, rows)
     device = torch.device(settings.device)
     train = training_step(settings.step, device)
-    began = time.perf_counter()
+    cpu, began = cpu_seconds(tree()), time.perf_counter()
     loader = loader_of(source, case, settings, sampler)
     with closing(iter(loader)) as made:
         batches = noted(made, repeated)
@@ -362,7 +410,8 @@ def loading(source: Source, case: Case, settings: Settings, seed: int) -> Values
             for images, _ in islice(batches, ahead(loader)):
                 train(images.to(device, non_blocking=True))
         synchronise(device)
-        return found | feeding(batches, train, device, settings)
+        since = (began, cpu, images.shape[0]) if cold else None
+        return found | feeding(batches, train, device, settings, since)
 
 
 def noted(batches: Iterable[Any], sampler: Repeated) -> Iterator[Any]:
@@ -390,8 +439,18 @@ def feeding(
     train: Callable[[torch.Tensor], None],
     device: torch.device,
     settings: Settings,
+    since: tuple[float, float, int] | None = None,
 ) -> Values:
-    """Returns what a training loop gets of a loader that runs already."""
+    """Returns what a training loop gets of a loader that runs already.
+
+    Args:
+        batches: Of the loader.
+        train: The training step.
+        device: Where it computes.
+        settings: How long to go on.
+        since: When the loader was started, the processor time used until then, and the images that
+            it has given since; None: what it did before does not count.
+    """
     waited, count, made = 0.0, 0, 0
     waits = Waits(device)
     with watched(device) as gpu:
@@ -414,13 +473,20 @@ def feeding(
         seconds = time.perf_counter() - began
         used = max(cpu_seconds(processes) - cpu, TICK)
         main, workers = memory_used(processes[:1]), memory_used(processes[1:])
+    memory = memory_values(main, workers)
+    wait_share = waited / seconds
+    if since is not None:
+        began, cpu, given = since
+        made, seconds = made + given, time.perf_counter() - began
+        used = max(cpu_seconds(processes) - cpu, TICK)
+        memory = {}  # the workers may have ended with their last samples
     if not made:
         raise FastconvError("there are not enough samples for a second batch: use a smaller batch")
     return {
         "images_per_s": made / seconds,
         "cpu_ms_per_image": used / made * 1e3,
-        "wait_share": waited / seconds,
-        **memory_values(main, workers),
+        "wait_share": wait_share,
+        **memory,
         **waits.values(seconds),
         **gpu,
     }

@@ -38,7 +38,8 @@ class Tuned:
     """What was found.
 
     Attributes:
-        source: What was loaded.
+        path: What was loaded, as it was given.
+        source: What was found there.
         settings: How it was measured.
         rows: What was found of each setting that was measured.
         chosen: The best of them.
@@ -48,6 +49,7 @@ class Tuned:
         left_out: What was not measured, and why.
     """
 
+    path: str
     source: Source
     settings: Settings
     rows: list[Row]
@@ -60,7 +62,7 @@ class Tuned:
     @property
     def line(self) -> str:
         """The loader, as one writes it in Python."""
-        return loader_line(self.source, self.settings, self.chosen)
+        return loader_line(self.path, self.settings, self.chosen)
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as JSON takes it."""
@@ -99,14 +101,14 @@ def arguments(case: Case, settings: Settings) -> dict[str, Any]:
     return found
 
 
-def loader_line(source: Source, settings: Settings, case: Case) -> str:
+def loader_line(path: str, settings: Settings, case: Case) -> str:
     """Returns the call of `make_loader` that a case stands for."""
     words = [f"{name}={value!r}" for name, value in arguments(case, settings).items()]
     if settings.device != "cpu" and case.way == "fastloader":
         words.append(f"device={settings.device!r}")
     crop = f"RandomResizedCrop({settings.size}, flip=0.5)"
     return (
-        f"loader = make_loader(open_dataset({source.name!r}, decode={crop}), shuffle=True, "
+        f"loader = make_loader(open_dataset({path!r}, decode={crop}), shuffle=True, "
         f"{', '.join(words)})"
     )
 
@@ -184,8 +186,12 @@ def choose(rows: Sequence[Row], settings: Settings) -> Row:
     """
     measured = [row for row in rows if row.values]
     if not measured:
-        reasons = [row.left_out for row in rows if row.left_out]
-        raise FastconvError(reasons[0] if reasons else "there was no time to measure anything")
+        reasons = [f"{words(row.case)}: {row.left_out}" for row in rows if row.left_out]
+        raise FastconvError(
+            f"no setting could be measured: {reasons[0]}"
+            if reasons
+            else "there was no time to measure anything"
+        )
     good = [row for row in measured if is_fed(row, settings)]
     if not good:
         fastest = max(measured, key=speed)
@@ -242,7 +248,7 @@ def tune(
     finally:
         host.close()
     found = Tuned(
-        source, settings, rows, best.case, is_fed(best, settings), time.monotonic() - began
+        path, source, settings, rows, best.case, is_fed(best, settings), time.monotonic() - began
     )
     found.why += explained(rows, best, settings)
     found.left_out += [f"{words(row.case)}: {row.left_out}" for row in rows if row.left_out]
@@ -374,6 +380,8 @@ def explained(rows: Sequence[Row], best: Row, settings: Settings) -> Iterator[st
         next_best = max(others, key=speed, default=None)
         if next_best is not None:
             yield compared(best, next_best)
+        else:
+            yield "Nothing else could be measured in this time: give it more with --budget."
         if settings.step.kind != "none":
             waits = best.spread("wait_share")
             share = waits.median if waits is not None else 0.0

@@ -50,7 +50,8 @@ def _verdict(findings: Findings) -> Iterator[str]:
     yield from better_ways(findings, base, today)
     if packs:
         yield from elsewhere(findings, packs)
-        yield worth(findings, packs, today)
+        if base.is_raw:  # else nothing tells what packing gains
+            yield worth(findings, packs, today)
 
 
 def _first_way(findings: Findings) -> Way:

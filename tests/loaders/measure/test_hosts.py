@@ -24,6 +24,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
         "def pid(): return os.getpid()\n"
         "def refuse(): raise UsageError('no such thing')\n"
         "def fail(): raise ValueError('two\\nlines')\n"
+        "def leave():\n"
+        "    from multiprocessing.util import get_temp_dir\n"
+        "    return get_temp_dir()\n"
         "def die(): os.kill(os.getpid(), signal.SIGKILL)\n",
         encoding="ascii",
     )
@@ -117,3 +120,20 @@ def test_it_ends_silently_while_it_measures(tmp_path: Path, how: str) -> None:
     else:
         assert err == ""
     assert psutil.wait_procs(started, timeout=30)[1] == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_it_leaves_in_temporary_folders_goes_with_it(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    folder = Path(host.call("leave"))
+    assert folder.is_dir()
+    assert (tmp_path / "temporary") in folder.parents
+    os.kill(host.call("pid"), number)
+    with pytest.raises(FastconvError, match="ended with"):
+        host.call("pid")
+    host.close()
+    assert os.listdir(tmp_path / "temporary") == []

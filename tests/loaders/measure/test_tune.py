@@ -9,7 +9,7 @@ import pytest
 from fastconv.loaders import FastLoader, RandomResizedCrop, make_loader, open_dataset
 from fastconv.loaders.errors import FastconvError
 from fastconv.loaders.measure.cases import Case, Row, Settings, Step, Way
-from fastconv.loaders.measure.tune import candidates, choose, explained, ladder, tune
+from fastconv.loaders.measure.tune import candidates, choose, explained, ladder, loader_line, tune
 
 
 def row(way: Way, workers: int, *rates: float, wait: float = 0.9) -> Row:
@@ -115,3 +115,16 @@ def test_a_memory_limit_leaves_workers_out(one_pack: Path) -> None:
     assert found.chosen.way == "fastloader" or found.chosen.workers == 0
     with pytest.raises(FastconvError, match="of memory, more than"):
         tune(str(one_pack), settings, budget=3.0, memory_limit=1000)
+
+
+def test_the_line_names_the_path_as_it_is() -> None:
+    name = "a\nb'\udcff"
+    line = loader_line(name, Settings(), Case("load", way="fastloader", workers=2))
+    opened: list[str] = []
+    names = {
+        "make_loader": lambda *args, **more: None,
+        "open_dataset": lambda path, **more: opened.append(path),
+        "RandomResizedCrop": lambda *args, **more: None,
+    }
+    exec(line, names)
+    assert opened == [name]

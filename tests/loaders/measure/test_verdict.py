@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fastconv.loaders.measure.bench import too_large
 from fastconv.loaders.measure.cases import Case, Findings, Row, Settings, Source, Step, Way
 from fastconv.loaders.measure.verdict import verdict
 
@@ -115,3 +116,20 @@ def test_processor_time_too_short_to_be_counted_is_left_out() -> None:
 def test_what_packing_loses_is_said_too() -> None:
     found = findings(cold=(100.0, 300.0))
     assert any("Random batches" in line and "0.33x" in line for line in verdict(found))
+
+
+def test_without_a_raw_folder_nothing_is_said_of_packing() -> None:
+    found = findings()
+    found.sources = [replace(RAW, format="tar", id="1" * 32), PACK]
+    lines = verdict(found)
+    assert lines
+    assert not [line for line in lines if "acking" in line]
+
+
+def test_threads_do_not_tell_what_processes_need() -> None:
+    found = findings()
+    for row in found.rows:
+        if row.case.way == "fastloader":
+            row.values["own_workers"] = [0.0]
+    many = Row(RAW.name, Case("load", way="pillow", workers=1_000_000))
+    assert "1000000 workers would take about" in too_large(found, many)
