@@ -5,8 +5,9 @@ OUT.partial/done   a record for each part, appended when the part's bytes are wr
 
 Nothing waits for the disk: every few seconds a thread brings to it what was written, and a mark in
 `done` says up to which record that is so. Parts behind the last mark may have lost bytes in a power
-cut, so they are read again and compared with the digest in their record. A record that is cut short
-or damaged, and all behind it, count as not written.
+cut, so they are read again and compared with the digest in their record; of those that differ it is
+noted that they are not finished, as the next mark would take them for sure. A record that is cut
+short or damaged, and all behind it, count as not written.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -176,14 +177,16 @@ class Journal:
         self._folder = folder
         self.records: dict[int, dict[int, Record]] = {}
         self.complete: set[int] = set()
-        self.count = self._read()
+        self._noted = self._read()
+        self.count = sum(map(len, self.records.values()))
         self._touched: set[str] = set()
         self._due = time.monotonic() + SYNC_S
         self._thread: threading.Thread | None = None
         self._problem: OSError | None = None
 
     def _read(self) -> int:
-        """Reads what is there, cuts off what is not whole, and returns the number of parts."""
+        """Reads what is there, cuts off what is not whole, and returns how often a part was
+        noted."""
         path = os.path.join(self._folder, "done")
         self._fd: int | None = os.open(
             path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644
@@ -191,6 +194,7 @@ class Journal:
         with open(os.dup(self._fd), "rb") as file:
             data = memoryview(file.read())
         found: list[tuple[int, Answer]] = []
+        forgotten: set[int] = set()
         place = sure = 0
         while (block := whole_block(data, place)) is not None:
             arrays, metadata = load_arrays(block)
@@ -198,12 +202,22 @@ class Journal:
             if "sure" in content:
                 sure = content["sure"]
                 self.complete.update(content["complete"])
+            elif "forgotten" in content:
+                gone = {(content["pass"], part) for part in content["forgotten"]}
+                forgotten.update(
+                    number
+                    for number, (run, answer) in enumerate(found)
+                    if (run, answer.number) in gone
+                )
             else:
                 found.append((content["pass"], Answer(content["part"], content, arrays)))
             place += HEAD + block.nbytes
-        os.ftruncate(self._fd, place)
+        if place < data.nbytes:
+            os.ftruncate(self._fd, place)
+            os.fsync(self._fd)  # what is cut off must not follow what is written there now
         for number, (run, answer) in enumerate(found):
-            self.records.setdefault(run, {})[answer.number] = Record(answer, number < sure)
+            if number not in forgotten:
+                self.records.setdefault(run, {})[answer.number] = Record(answer, number < sure)
         return len(found)
 
     def add(self, run: int, answer: Answer, path: str) -> None:
@@ -219,6 +233,7 @@ class Journal:
         """
         self._append({**answer.content, "pass": run, "part": answer.number}, answer.arrays)
         self.count += 1
+        self._noted += 1
         self._touched.add(path)
         if self._thread is not None and not self._thread.is_alive():
             self._end_sync()
@@ -226,8 +241,25 @@ class Journal:
             self._thread = threading.Thread(
                 target=self._sync, args=(self._take_touched(),), daemon=True
             )
-            self._marked = self.count
+            self._marked = self._noted
             self._thread.start()
+
+    def keep(self, path: str) -> None:
+        """Takes parts of an earlier run for finished that lie in a file: the next mark is about
+        them too, so the file is brought to the disk with those that this run writes."""
+        self._touched.add(path)
+
+    def forget(self, run: int, parts: Sequence[int]) -> None:
+        """Notes that parts are not finished after all; before any that is done anew.
+
+        Raises:
+            OSError: The disk does not take it.
+        """
+        if not parts:
+            return
+        self._append({"pass": run, "forgotten": [*parts]}, {})
+        sync_path(os.path.join(self._folder, "done"))
+        self.count -= len(parts)
 
     def end_pass(self, run: int, paths: Iterable[str]) -> None:
         """Brings all that a pass has written to the disk: from now on its parts are sure.
@@ -244,7 +276,7 @@ class Journal:
         self._sync([*paths])
         if self._problem is not None:
             raise self._problem
-        self._append({"sure": self.count, "complete": [run]}, {})
+        self._append({"sure": self._noted, "complete": [run]}, {})
         sync_path(os.path.join(self._folder, "done"))
         self.complete.add(run)
 

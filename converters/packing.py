@@ -456,7 +456,9 @@ class Run:
             fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
                 if os.fstat(fd).st_size < size:
-                    for part in [part for part in known if cuts[part].shard == shard]:
+                    lost = [part for part in known if cuts[part].shard == shard]
+                    self.journal.forget(number, lost)
+                    for part in lost:
                         del known[part]
                 os.truncate(fd, size)
                 made = self.target.path(f"again{number}", layout.shards[shard].name)
@@ -555,9 +557,14 @@ class Run:
             for part, record in records.items()
             if not record.sure
         ]
+        lost = []
         for answer in self.engine.run(doubtful):
-            if not answer.content["same"]:
+            if answer.content["same"]:
+                self.journal.keep(files[answer.number])
+            else:
+                lost.append(answer.number)
                 del records[answer.number]
+        self.journal.forget(number, lost)
         return {part: record.answer for part, record in records.items()}
 
     def tasks(

@@ -83,6 +83,13 @@ def interruptible() -> Iterator[Callable[[], None]]:
         for number, handler in handlers.items():
             signal.signal(number, signal.SIG_IGN if came else handler)
 
+    hook = sys.unraisablehook
+
+    def unraised(lost: sys.UnraisableHookArgs) -> None:
+        if not isinstance(lost.exc_value, Interrupted):  # which comes again
+            hook(lost)
+
+    sys.unraisablehook = unraised
     for number in SIGNALS:
         handler = signal.getsignal(number)
         if handler not in (signal.SIG_IGN, None):  # None: not set by Python, so it cannot be reset
@@ -96,6 +103,7 @@ def interruptible() -> Iterator[Callable[[], None]]:
         raise
     finally:
         settle()
+        sys.unraisablehook = hook
 
 
 def on_its_way() -> bool:
