@@ -19,7 +19,7 @@ TEST := $(VENV)/test.stamp
 DEV := $(VENV)/dev.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types format build bench check clean
+.PHONY: help install demo test torture lint types format build bench check clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -31,6 +31,9 @@ demo: $(RUN)  ## Make some images, pack them in all formats, read them back, pri
 
 test: $(TEST)  ## Run the tests
 	$(PY) -m pytest -n 2 $(ARGS)
+
+torture: $(TEST)  ## Kill, cut power and fill disks, over and over (20 minutes; root sees more)
+	$(PY) -m pytest tests/torture -p no:xdist -q -o timeout=1200 -o faulthandler_timeout=1100 $(ARGS)
 
 lint: $(DEV)  ## Check style, formatting and the direction of imports
 	$(PY) -m ruff check .
