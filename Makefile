@@ -32,7 +32,8 @@ demo: $(RUN)  ## Make some images, pack them in all formats, read them back, pri
 test: $(TEST)  ## Run the tests
 	$(PY) -m pytest -n 2 $(ARGS)
 
-torture: $(TEST)  ## Kill, cut power and fill disks, over and over (20 minutes; root sees more)
+torture: $(TEST)  ## Kill, cut power and fill disks, over and over (30 minutes; root sees more)
+	$(PY) -m pytest tests/contract/test_replacement.py -m torture -q -o timeout=600 -o faulthandler_timeout=500
 	$(PY) -m pytest tests/torture -p no:xdist -q -o timeout=1200 -o faulthandler_timeout=1100 $(ARGS)
 
 lint: $(DEV)  ## Check style, formatting and the direction of imports
