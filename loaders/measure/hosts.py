@@ -131,6 +131,8 @@ def serve(connection: Connection, module: str, start_method: str, folder: str) -
         folder: For what it and those that it starts put into a temporary folder.
     """
     tempfile.tempdir = os.environ["TMPDIR"] = folder
+    # Else it would be the folder of whoever started this process, if that has made one.
+    vars(multiprocessing.current_process())["_config"].pop("tempdir", None)
     multiprocessing.set_start_method(start_method, force=True)  # or it would be this process's own
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

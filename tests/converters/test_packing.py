@@ -349,7 +349,7 @@ def test_two_runs_into_one_place(
     thread.start()
     assert inside.wait(60)
     try:
-        with pytest.raises(FastconvError, match=f"process {os.getpid()} is packing"):
+        with pytest.raises(FastconvError, match=f"process {os.getpid()} is making it"):
             pack(tree, tmp_path / "out.lmdb")
     finally:
         go_on.set()

@@ -29,10 +29,10 @@ from tests.torture.support import (
     start,
 )
 
-SIZES = 6
+SIZES = 4
 """Disks of different sizes, for each case, source and OUT."""
-FILLED = 4
-PLUGS = 6
+FILLED = 3
+PLUGS = 5
 GONE = 3
 
 case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

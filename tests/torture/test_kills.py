@@ -16,7 +16,7 @@ from tests.torture.support import CASES, SEED, TIMES, Bench, Case, Ledger, error
 
 KILLS = 26
 """Kills of the whole group, for each case, source, pause between marks, and OUT."""
-OTHERS = 6
+OTHERS = 4
 """Of each other kind, for each case and source."""
 
 case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -190,6 +190,6 @@ def test_two_at_once(tmp_path: Path, ledger: Ledger) -> None:
             os.killpg(first.pid, signal.SIGKILL)
         with ledger.injected("a second run into the same OUT"):
             assert code == 1
-            assert f"process {first.pid} is packing into it" in error_lines(err)
+            assert f"process {first.pid} is making it" in error_lines(err)
         finish(first)
         bench.check_goes_on(out)

@@ -12,7 +12,9 @@ from tests.torture.recording import TRACE, WAYS, Disk, rebuild, recorded
 from tests.torture.support import CASES, SEED, TIMES, Bench, Case, Ledger, contents, start
 
 CUTS = 30
-"""For each case, source, OUT and pause between marks, and twice as many in runs that go on."""
+"""For each case, source and OUT, and twice as many in runs that go on."""
+SYNC = (0, 0.02, 0.05)
+"""Seconds between two looks after the disk: marks in all places, after many parts or few."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -58,16 +60,13 @@ def test_the_record_has_all_that_is_removed_later(tmp_path: Path, case: Case) ->
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("bad", [0, 3], ids=["good", "bad"])
 @pytest.mark.parametrize("older", [False, True], ids=["new", "overwrite"])
-@pytest.mark.parametrize("sync", [0, 0.05], ids=["marks", "fewer-marks"])
-def test_power_cuts(
-    tmp_path: Path, ledger: Ledger, case: Case, bad: int, older: bool, sync: float
-) -> None:
+def test_power_cuts(tmp_path: Path, ledger: Ledger, case: Case, bad: int, older: bool) -> None:
     bench = Bench(case, tmp_path, bad, older)
-    chance = random.Random(f"{SEED} {case.name} {bad} {older} {sync}")
+    chance = random.Random(f"{SEED} {case.name} {bad} {older}")
     trace = tmp_path / "trace"
     out = bench.place()
     disk = Disk(out.parent)
-    record(disk, bench, out, trace, sync)
+    record(disk, bench, out, trace, chance.choice(SYNC))
     cut_power(bench, disk, chance, ledger, "")
 
     # A run that goes on with what a power cut has left.
@@ -76,13 +75,13 @@ def test_power_cuts(
     rebuild(disk, len(disk.steps) * 2 // 3, "any dropped", out.parent, chance)
     assert not Path(f"{out}.partial/publish").exists()
     disk = Disk(out.parent)
-    record(disk, bench, out, trace, sync)
+    record(disk, bench, out, trace, chance.choice(SYNC))
     cut_power(bench, disk, chance, ledger, " in a run that goes on after one")
 
     # A run that goes on with what a killed one has left: not all of that is on the disk.
     out = bench.place()
     disk = Disk(out.parent)
-    record(disk, bench, out, trace, sync, "half")
+    record(disk, bench, out, trace, chance.choice(SYNC), "half")
     begun = len(disk.steps)
     record(disk, bench, out, trace, 0)
     cut_power(bench, disk, chance, ledger, " in a run that goes on after a kill", begun)

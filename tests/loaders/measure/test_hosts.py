@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from multiprocessing import util
 from pathlib import Path
 
 import psutil
@@ -127,6 +128,7 @@ def test_it_ends_silently_while_it_measures(tmp_path: Path, how: str) -> None:
 def test_what_it_leaves_in_temporary_folders_goes_with_it(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
+    util.get_temp_dir()  # this process has one of its own
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     folder = Path(host.call("leave"))
