@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import struct
 
 import pytest
 from PIL import Image
 
 from fastconv.loaders.damage import sample_error
+from fastconv.loaders.decode import decode_pil
+from fastconv.loaders.errors import SampleError
 
 DAMAGE = OSError("broken data stream when reading image file")
 JPEG = b"\xff\xd8\xff\xe0\0\4AB"
@@ -68,3 +71,15 @@ def test_errors(error: Exception, reason: str, says: str) -> None:
     assert says in str(found)
     assert str(found).startswith("GIF ")
     assert "\n" not in str(found)
+
+
+def test_a_variant_that_pillow_itself_says_it_lacks() -> None:
+    """Its plug-ins raise NotImplementedError: here for the pixel format of a DDS."""
+    head = b"DDS " + struct.pack("<7I", 124, 0x1007, 8, 8, 0, 0, 0) + bytes(44)
+    pixel_format = struct.pack("<2I4s5I", 32, 4, b"XYZW", 0, 0, 0, 0, 0)
+    data = head + pixel_format + struct.pack("<5I", 0x1000, 0, 0, 0, 0) + bytes(64)
+    with pytest.raises(NotImplementedError):
+        Image.open(io.BytesIO(data)).load()
+    with pytest.raises(SampleError, match="DDS of a variant that Pillow cannot decode") as caught:
+        decode_pil(data)
+    assert caught.value.reason == "unsupported_format"
