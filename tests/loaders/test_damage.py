@@ -73,10 +73,11 @@ def test_errors(error: Exception, reason: str, says: str) -> None:
     assert "\n" not in str(found)
 
 
-def test_a_variant_that_pillow_itself_says_it_lacks() -> None:
+@pytest.mark.parametrize("flags", [4, 0])  # a code that is unknown; none of the kinds there are
+def test_a_variant_that_pillow_itself_says_it_lacks(flags: int) -> None:
     """Its plug-ins raise NotImplementedError: here for the pixel format of a DDS."""
     head = b"DDS " + struct.pack("<7I", 124, 0x1007, 8, 8, 0, 0, 0) + bytes(44)
-    pixel_format = struct.pack("<2I4s5I", 32, 4, b"XYZW", 0, 0, 0, 0, 0)
+    pixel_format = struct.pack("<2I4s5I", 32, flags, b"XYZW", 0, 0, 0, 0, 0)
     data = head + pixel_format + struct.pack("<5I", 0x1000, 0, 0, 0, 0) + bytes(64)
     with pytest.raises(NotImplementedError):
         Image.open(io.BytesIO(data)).load()
