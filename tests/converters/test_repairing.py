@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pkgutil
 import random
 import re
 import shutil
@@ -636,8 +637,9 @@ def test_a_copy_that_is_not_whole_is_not_published(
 def test_no_space(packed: Path, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change(data_file(packed), payload(packed, 3) + 20)
     before = contents(packed)
-    look = repairing.need_space
-    monkeypatch.setattr(repairing, "need_space", lambda folder, size: look(folder, 1 << 62))
+    name = "fastconv.converters.repairing.need_space"
+    look = pkgutil.resolve_name(name)
+    monkeypatch.setattr(name, lambda folder, size: look(folder, 1 << 62))
     with pytest.raises(FastconvError, match="no space left"):
         repair(packed, tree)
     assert contents(packed) == before
