@@ -104,6 +104,8 @@ def browse(chromium: str, folder: Path, file: Path, *options: str) -> str:
             f"--user-data-dir={folder / 'profile'}", *options, "--dump-dom", file.as_uri(),
         ],
         stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True,
+        env={**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config"),
+             "XDG_CACHE_HOME": str(folder / "cache")},
     )  # fmt: skip
     return done.stdout.decode()
 
