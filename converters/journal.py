@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
 import xxhash
 
 from fastconv.converters.engines.local import Answer
@@ -29,12 +28,15 @@ from fastconv.converters.system import sync_path
 from fastconv.loaders.arrays import Array, block_size, dump_arrays, load_arrays
 from fastconv.loaders.errors import PackError, printable
 from fastconv.loaders.files import map_file
+from fastconv.loaders.identity import digest_of
 from fastconv.loaders.listing import Listing
 
 __all__ = ["Journal", "Plan", "Record", "has_records"]
 
 SYNC_S = 5.0
 """Seconds between two looks after the disk: so much work is checked again after a power cut."""
+BETWEEN = b"\0"
+"""What stands between the names of a sample's files."""
 HEAD = 16
 """Bytes before a record: its size and its xxh3-64, both u64."""
 
@@ -70,7 +72,7 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """32 hexadecimal digits over all of it."""
-        return digest_of(self.arrays(), json.dumps(dict(self.options)))
+        return digest_of(json.dumps(dict(self.options)), self.arrays())
 
     def write(self, path: str) -> None:
         """Writes it into a file."""
@@ -85,14 +87,14 @@ class Plan:
         try:
             arrays, metadata = load_arrays(map_file(path).view)
             options = json.loads(metadata["options"])
-            if digest_of(arrays, metadata["options"]) != metadata["digest"]:
+            if digest_of(metadata["options"], arrays) != metadata["digest"]:
                 return None
         except (PackError, ValueError, KeyError):
             return None
         if metadata["digest"] == self.digest:
             return []
         words = [
-            described(name, options.get(name), self.options.get(name))
+            option_change(name, options.get(name), self.options.get(name))
             for name in {**options, **self.options}
             if options.get(name) != self.options.get(name)
         ]
@@ -100,7 +102,7 @@ class Plan:
         return words or changed_files(arrays, self.arrays()) or ["labels or their order differ"]
 
 
-def described(name: str, old: Any, new: Any) -> str:
+def option_change(name: str, old: Any, new: Any) -> str:
     """Returns how an option differs, in words."""
     if isinstance(old, list) and isinstance(new, list):
         changes = [f"{printable(one)} is new" for one in new if one not in old][:2]
@@ -108,15 +110,6 @@ def described(name: str, old: Any, new: Any) -> str:
         return f"{name} are others ({', '.join(changes) or 'in another order'})"
     old, new = ("not given" if value is None else value for value in (old, new))
     return f"{name} was {old}, is {new}"
-
-
-def digest_of(arrays: Mapping[str, Array], options: str) -> str:
-    """Returns a hash over arrays and a text."""
-    digest = xxhash.xxh3_128(options.encode())
-    for name, array in sorted(arrays.items()):
-        digest.update(f"\0{name}\0{array.nbytes}\0".encode())
-        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
-    return digest.hexdigest()
 
 
 def changed_files(old: Mapping[str, Array], new: Mapping[str, Array]) -> list[str]:
@@ -128,7 +121,7 @@ def changed_files(old: Mapping[str, Array], new: Mapping[str, Array]) -> list[st
         "is gone": [path for path in before if path not in now],
     }
     return [
-        f"{printable(os.fsdecode(path.split(chr(0).encode())[0]))} {what}"
+        f"{printable(os.fsdecode(path.partition(BETWEEN)[0]))} {what}"
         for what, paths in words.items()
         for path in paths
     ]

@@ -30,7 +30,7 @@ from fastconv.converters.plan import Cut, cut_parts, new_table, placed, without
 from fastconv.converters.report import PackFailedError, PackReport, Progress, ProgressCallback
 from fastconv.converters.sources.folder import scan
 from fastconv.converters.structure import other_bytes
-from fastconv.converters.system import copy_ranges, held_signals
+from fastconv.converters.system import copy_ranges, held_signals, need_space
 from fastconv.converters.target import Target, exists_already
 from fastconv.converters.writer import Layout, Rows, Sharding, Writer
 from fastconv.loaders.arrays import Array, dump_arrays
@@ -446,9 +446,7 @@ class Run:
         for file in files[first:]:
             if os.path.exists(file):
                 need -= os.stat(file).st_blocks * 512
-        space = os.statvfs(folder)
-        if space.f_bavail * space.f_frsize < need:
-            raise OSError(errno.ENOSPC, f"{need} bytes are needed", folder)
+        need_space(folder, need)
         known = self.journal.records.get(number, {})
         cuts = self.cuts(table, layout, first)
         for shard, file in enumerate(files[first:], first):

@@ -203,6 +203,11 @@ class FolderSource:
                 "its place now: bring it back and run the same command again"
             )
 
+    def judge(self, results: Results) -> None:
+        """Sees to it that files are bad by themselves, and not because their folder went away."""
+        if any(reason in GONE for *_, reason, _ in results.bad):
+            self.check_folder()
+
     def close(self) -> None:
         """Closes the folder."""
         os.close(self.root)
@@ -328,14 +333,16 @@ class FileSource:
         for fd in self.files:
             os.close(fd)
 
+    def read(self, row: int, view: memoryview, place: int) -> None:
+        """Reads bytes from a place in the file of a row."""
+        pread_all(self.files[self.file[row]], view, place)
+
+    def judge(self, results: Results) -> None:
+        """Has the last word on what is bad."""
+
     def fill(self, row: int, slot: int, view: memoryview) -> None:
         """Reads a field."""
-        place, done = int(self.place[slot][row]), 0
-        while done < view.nbytes:
-            more = os.preadv(self.files[self.file[row]], [view[done:]], place + done)
-            if not more:
-                raise OSError(errno.EIO, "a data file that was just written is too short")
-            done += more
+        self.read(row, view, int(self.place[slot][row]))
 
     def stream(
         self,
@@ -349,7 +356,7 @@ class FileSource:
         place = int(self.place[slot][row])
         for done in range(0, size, view.nbytes):
             piece = view[: min(size - done, view.nbytes)]
-            pread_all(self.files[self.file[row]], piece, place + done)
+            self.read(row, piece, place + done)
             take(piece, done)
 
 
@@ -371,36 +378,13 @@ class PackSource(FileSource):
             if f"known/{name}" in arrays
         }
 
-    def fill(self, row: int, slot: int, view: memoryview) -> None:
-        """Reads a field.
-
-        Raises:
-            Bad: It cannot be read.
-        """
+    def read(self, row: int, view: memoryview, place: int) -> None:
         try:
-            super().fill(row, slot, view)
+            super().read(row, view, place)
         except OSError as error:
             raise system_error(error) from error
 
-    def stream(
-        self,
-        row: int,
-        slot: int,
-        size: int,
-        take: Callable[[memoryview, int], None],
-        view: memoryview,
-    ) -> None:
-        """Reads a large field piece by piece.
-
-        Raises:
-            Bad: It cannot be read.
-        """
-        try:
-            super().stream(row, slot, size, take, view)
-        except OSError as error:
-            raise system_error(error) from error
-
-    def compare(self, results: Results) -> None:
+    def judge(self, results: Results) -> None:
         """Tells of the fields whose bytes are not the ones that were packed: also of those that are
         no images any more."""
         unread = {(row, slot) for row, slot, reason, _ in results.bad if reason in GONE}
@@ -492,10 +476,7 @@ def pack_part(
             if changed.shape[0]:
                 part.kind[changed] = results.kind[changed]
                 rewrite_frames(writer, part, changed, window)
-        if isinstance(source, PackSource):
-            source.compare(results)
-        if isinstance(source, FolderSource) and any(bad[2] in GONE for bad in results.bad):
-            source.check_folder()
+        source.judge(results)
         content = {"bad": results.bad, "written": window.written, "digest": window.digest()}
     if known:
         return content, {}
@@ -666,8 +647,5 @@ def write_large(
 def rewrite_frames(writer: Writer, part: Part, rows: npt.NDArray[np.int64], window: Window) -> None:
     """Writes the frame of some rows again: their images are of other formats than their names
     said."""
-    frame = writer.frame(part, rows)
-    start = 0
-    for place, end in zip(frame.place.tolist(), frame.end.tolist(), strict=True):
-        window.write(frame.data[start:end], place)
-        start = end
+    for place, data in writer.frame(part, rows).pieces():
+        window.write(data, place)

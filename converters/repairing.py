@@ -10,7 +10,6 @@ Where the table itself is damaged, `fastconv.converters.recovered` finds out wha
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import stat
@@ -40,12 +39,12 @@ from fastconv.converters.packing import (
 from fastconv.converters.plan import cut_parts, placed
 from fastconv.converters.recovered import Known, what_is_known
 from fastconv.converters.report import Progress, ProgressCallback
-from fastconv.converters.structure import laid_out, rows_of, writer_of
-from fastconv.converters.system import held_signals
+from fastconv.converters.structure import laid_out, part_of, rows_of, writer_of
+from fastconv.converters.system import held_signals, need_space
 from fastconv.converters.target import Target, exists_already
 from fastconv.converters.verify import WINDOW, DataFile
 from fastconv.converters.verifying import verify
-from fastconv.converters.writer import Layout, Part, pwrite_all
+from fastconv.converters.writer import Layout, pwrite_all
 from fastconv.loaders.errors import (
     CorruptPackError,
     FastconvError,
@@ -364,24 +363,9 @@ class Mending:
         self, fd: int, layout: Layout, rows: SampleTable, first: int, start: int, stop: int
     ) -> None:
         """Writes what stands between the fields of a range of rows of a data file."""
-        part = Part(
-            first_row=first + start,
-            fields=rows.fields,
-            samples=len(self.known.table),
-            label=rows.label[start:stop],
-            kind=rows.kind[start:stop],
-            size=tuple(column[start:stop] for column in rows.size),
-            place=tuple(
-                offset[start:stop].astype(np.int64) + base
-                for offset, base in zip(layout.offset, layout.base, strict=True)
-            ),
-            own=self.writer.part(layout, start, stop),
-        )
-        frame = self.writer.frame(part, np.arange(stop - start))
-        begin = 0
-        for place, end in zip(frame.place.tolist(), frame.end.tolist(), strict=True):
-            pwrite_all(fd, frame.data[begin:end], place)
-            begin = end
+        part = part_of(self.writer, layout, rows, first, start, stop, len(self.known.table))
+        for place, data in self.writer.frame(part, np.arange(len(part))).pieces():
+            pwrite_all(fd, data, place)
 
     def write_field(self, fields: Fields, first: int, row: int, slot: int) -> None:
         """Writes a field: from the pack, else from the folder, else as it is."""
@@ -512,17 +496,6 @@ class Fields:
             except (OSError, OverflowError):
                 pass
             pwrite_all(self.fd, data, at + done)
-
-
-def need_space(folder: str, size: int) -> None:
-    """Checks that so many bytes can be written.
-
-    Raises:
-        OSError: There is no space for them.
-    """
-    space = os.statvfs(folder)
-    if space.f_bavail * space.f_frsize < size:
-        raise OSError(errno.ENOSPC, f"{size} bytes are needed", folder)
 
 
 # -- what becomes of the copy

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastconv.converters.plan import Cut
-from fastconv.converters.writer import WRITERS, Frame, Layout, Part, Sharding, Writer, pwrite_all
+from fastconv.converters.writer import WRITERS, Layout, Part, Sharding, Writer, pwrite_all
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import CorruptPackError
 from fastconv.loaders.meta import NO_ID, PackMeta
@@ -29,6 +29,7 @@ __all__ = [
     "laid_out",
     "moved_fields",
     "other_bytes",
+    "part_of",
     "rows_of",
     "shard_structure",
     "writer_of",
@@ -195,13 +196,9 @@ def shard_structure(
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.truncate(fd, shard.size)
-        frame = first_frame(writer, layout, table, first, meta.samples)
-        ends = frame.end.tolist()
-        begins = [0, *ends][: len(ends)]
-        pieces = [
-            (place, frame.data[begin:end])
-            for place, begin, end in zip(frame.place.tolist(), begins, ends, strict=True)
-        ]
+        # The frame of the first row: the only one that `Writer.finish` may change.
+        part = part_of(writer, layout, table, first, 0, 1, meta.samples)
+        pieces = [*writer.frame(part, np.arange(1)).pieces()]
         for place, data in pieces:
             pwrite_all(fd, data, place)
         writer.finish(scratch, layout, meta.with_shards(()), table)
@@ -237,21 +234,35 @@ def other_bytes(table: SampleTable, size: int) -> list[tuple[int, int]]:
     return [*zip(stops[free].tolist(), starts[free].tolist(), strict=True)]
 
 
-def first_frame(
-    writer: Writer, layout: Layout, table: SampleTable, first: int, samples: int
-) -> Frame:
-    """Returns the frame of a file's first row: the only one that `Writer.finish` may change."""
-    row = rows_of(table, 0, 1)
-    part = Part(
-        first_row=first,
+def part_of(
+    writer: Writer,
+    layout: Layout,
+    table: SampleTable,
+    first: int,
+    start: int,
+    stop: int,
+    samples: int,
+) -> Part:
+    """Returns a range of rows of one data file as a part, as it is packed.
+
+    Args:
+        writer: Of the file's format.
+        layout: Where its rows are.
+        table: They.
+        first: Number of the first one in the pack.
+        start, stop: The range, in the file.
+        samples: How many samples the whole pack has.
+    """
+    return Part(
+        first_row=first + start,
         fields=table.fields,
         samples=samples,
-        label=row.label,
-        kind=row.kind,
-        size=row.size,
+        label=table.label[start:stop],
+        kind=table.kind[start:stop],
+        size=tuple(column[start:stop] for column in table.size),
         place=tuple(
-            o[:1].astype(np.int64) + b for o, b in zip(layout.offset, layout.base, strict=True)
+            offset[start:stop].astype(np.int64) + base
+            for offset, base in zip(layout.offset, layout.base, strict=True)
         ),
-        own=writer.part(layout, 0, 1),
+        own=writer.part(layout, start, stop),
     )
-    return writer.frame(part, np.arange(1))

@@ -20,6 +20,7 @@ __all__ = [
     "die_with_parent",
     "exchange",
     "held_signals",
+    "need_space",
     "rename_new",
     "start_writeback",
     "swap",
@@ -126,6 +127,17 @@ def copy_ranges(source: str, target: int, ranges: Iterable[tuple[int, int]]) -> 
                 piece = os.pread(file.fileno(), min(PIECE, stop - place), place)
                 if os.pwrite(target, piece, place) < min(PIECE, stop - place):
                     raise OSError(errno.EIO, os.strerror(errno.EIO), source)
+
+
+def need_space(folder: str, size: int) -> None:
+    """Checks that a folder's disk has room for so many bytes.
+
+    Raises:
+        OSError: It has not.
+    """
+    space = os.statvfs(folder)
+    if space.f_bavail * space.f_frsize < size:
+        raise OSError(errno.ENOSPC, f"{size} bytes are needed", folder)
 
 
 def sync_path(path: str) -> None:

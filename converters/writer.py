@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -129,6 +129,13 @@ class Frame:
     place: Rows
     data: memoryview
     end: Rows
+
+    def pieces(self) -> Iterator[tuple[int, memoryview]]:
+        """Yields each piece: where it starts in the file, and its bytes."""
+        start = 0
+        for place, end in zip(self.place.tolist(), self.end.tolist(), strict=True):
+            yield place, self.data[start:end]
+            start = end
 
     @classmethod
     def joined(cls, *blocks: tuple[Rows, npt.NDArray[np.uint8]]) -> Frame:

@@ -41,7 +41,7 @@ from fastconv.loaders.errors import (
     UsageError,
     printable,
 )
-from fastconv.loaders.identity import pack_id
+from fastconv.loaders.identity import digest_of, pack_id
 from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.nvjpeg import Encoded
 from fastconv.loaders.open import find_format, require_path, retried
@@ -285,6 +285,7 @@ class PackDataset(Dataset[Any]):
         self,
         reader: Reader,
         row: int,
+        label: int,
         draw: Sequence[float],
         place: tuple[npt.NDArray[np.uint8], torch.Tensor] | None = None,
     ) -> tuple[Any, ...] | None:
@@ -293,12 +294,11 @@ class PackDataset(Dataset[Any]):
         Args:
             reader: The pack.
             row: Number of the sample.
+            label: Its label.
             draw: Random numbers for its image.
             place: Where the image belongs in a batch, and the tensor of that; None without a batch.
         """
         out, image = place or (None, None)
-        reader.guard(row)
-        label = reader.table.label.item(row)
         try:
             parts = [self._part(reader, row, slot, draw, out) for slot in self._slots]
         except SampleError as error:
@@ -341,7 +341,8 @@ class PackDataset(Dataset[Any]):
         row = self._row(index)
         reader = self._opened()
         reader.check((row,))
-        return self._sample(reader, row, self._draws((), np.array([row]))[0])
+        label = reader.table.label.item(row)
+        return self._sample(reader, row, label, self._draws((), np.array([row]))[0])
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """Returns a batch of samples in the order asked for, without those that were skipped.
@@ -365,9 +366,10 @@ class PackDataset(Dataset[Any]):
         images = _batch_of(len(rows), shape) if shape else None
         batch = np.empty(0, np.uint8) if images is None else images.movedim(-3, -1).numpy()
         samples: list[Any] = []
-        for row, draw in zip(rows, self._draws(indices, numbers), strict=True):
+        labels = reader.table.label[numbers].tolist()
+        for row, label, draw in zip(rows, labels, self._draws(indices, numbers), strict=True):
             place = None if images is None else (batch[len(samples)], images[len(samples)])
-            sample = self._sample(reader, row, draw, place)
+            sample = self._sample(reader, row, label, draw, place)
             if sample is not None:
                 samples.append(sample)
         return samples
@@ -695,12 +697,7 @@ def _fingerprint(reader: Reader) -> str:
     """Returns the pack's id; of a pack without one, a hash of what is known of it."""
     if reader.meta.id:
         return reader.meta.id
-    from xxhash import xxh3_128
-
-    state = xxh3_128(reader.meta.to_json().encode())
-    for column in reader.table.arrays().values():
-        state.update(column.tobytes())
-    return state.hexdigest()
+    return digest_of(reader.meta.to_json(), reader.table.arrays())
 
 
 def _open(format: str, path: str, fields: Sequence[str]) -> Reader:

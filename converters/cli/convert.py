@@ -20,14 +20,7 @@ def command(
         str,
         typer.Argument(metavar="IN", help="A pack, or a folder of images.", show_default=False),
     ],
-    output: Annotated[
-        str,
-        typer.Argument(
-            metavar="OUT",
-            help="The pack to make. Its ending tells the format: .lmdb, .tar, .h5 ...",
-            show_default=False,
-        ),
-    ],
+    output: options.OutputArgument,
     format: options.WriteFormatOption = None,
     option: options.WriterOption = None,
     shard_size: options.ShardSizeOption = None,

@@ -24,6 +24,7 @@ __all__ = [
     "LabelsFileOption",
     "MaxPixelsOption",
     "NoLabelsOption",
+    "OutputArgument",
     "OverwriteOption",
     "PackArgument",
     "PictureSizeOption",
@@ -117,6 +118,14 @@ StepOption = Annotated[
         metavar="none|TIME|conv",
         help="The training step: none; a time, as 20ms, in which no core is busy; or conv, a small "
         "convolutional network on the device.",
+    ),
+]
+OutputArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="OUT",
+        help="The pack to make. Its ending tells the format: .lmdb, .tar, .h5 ...",
+        show_default=False,
     ),
 ]
 OverwriteOption = Annotated[

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from fastconv.converters.cli import options
 from fastconv.converters.cli.output import Out, counted, reporting
@@ -23,14 +21,7 @@ __all__ = ["command"]
 
 def command(
     source: options.SourceArgument,
-    output: Annotated[
-        str,
-        typer.Argument(
-            metavar="OUT",
-            help="The pack to make. Its ending tells the format: .lmdb, .tar, .h5 ...",
-            show_default=False,
-        ),
-    ],
+    output: options.OutputArgument,
     format: options.WriteFormatOption = None,
     option: options.WriterOption = None,
     shard_size: options.ShardSizeOption = None,

@@ -12,9 +12,11 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import NotAPackError, PackError, SampleError, UsageError, printable
 from fastconv.loaders.filenames import is_clutter, is_hidden, kind_code_of_name
 from fastconv.loaders.files import read_file, unreadable
+from fastconv.loaders.identity import digest_of
 from fastconv.loaders.listing import Listing, WalkOptions
 from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.reader import Reader
@@ -134,9 +136,9 @@ def _explain(file: str, error: OSError) -> tuple[str, Reason]:
 
 def _id_of(listing: Listing) -> str:
     """Returns a hash over which sample has which number and label: 32 hexadecimal digits."""
-    from xxhash import xxh3_128
-
-    state = xxh3_128()
-    for column in (listing.path_offset, listing.path_bytes, listing.label):
-        state.update(column.tobytes())
-    return state.hexdigest()
+    columns: dict[str, Array] = {
+        "path_offset": listing.path_offset,
+        "path": listing.path_bytes,
+        "label": listing.label,
+    }
+    return digest_of("", columns)
