@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fastconv.converters.converting import convert
+    from fastconv.converters.converting import convert, merge
     from fastconv.converters.findings import RepairFailedError, RepairReport
     from fastconv.converters.packing import pack
     from fastconv.converters.repairing import repair
@@ -21,6 +21,7 @@ __all__ = [
     "ScanReport",
     "Sharding",
     "convert",
+    "merge",
     "pack",
     "repair",
     "scan",
@@ -34,6 +35,7 @@ _HOMES = {
     "ScanReport": "scanning",
     "Sharding": "writer",
     "convert": "converting",
+    "merge": "converting",
     "pack": "packing",
     "repair": "repairing",
     "scan": "scanning",

@@ -1,19 +1,21 @@
-"""Makes a pack of another format of a pack; the bytes of all fields stay as they are."""
+"""Makes a pack of another one, or one of several; the bytes of all fields stay as they are."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from fastconv.converters.check import MAX_PIXELS
-from fastconv.converters.outputs import choose_output
+from fastconv.converters.outputs import Output, choose_output
 from fastconv.converters.packing import (
     Notice,
+    Source,
     check_arguments,
     pack,
     packed,
@@ -21,14 +23,22 @@ from fastconv.converters.packing import (
     taken_from,
     translated_errors,
 )
+from fastconv.converters.plan import Cut
 from fastconv.converters.report import PackReport, ProgressCallback
 from fastconv.converters.writer import Sharding
+from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import UsageError, printable
+from fastconv.loaders.joined import JoinedReader, fingerprint, open_packs
 from fastconv.loaders.listing import Ignored, Listing
 from fastconv.loaders.open import open_pack
-from fastconv.loaders.reader import MappedReader
+from fastconv.loaders.reader import MappedReader, Reader
+from fastconv.loaders.sample import IMAGE
+from fastconv.loaders.table import SampleTable
 
-__all__ = ["convert"]
+__all__ = ["convert", "merge"]
+
+BLOCK = 4096
+"""Rows whose paths are looked at together."""
 
 
 def convert(
@@ -49,7 +59,8 @@ def convert(
 
     The result has the very bytes of a pack of the folder itself. Every field is compared with its
     checksum on the way, where the source has one; what is damaged is left out and listed, as bad
-    files are when a folder is packed. A run that was stopped goes on as one of `pack` does.
+    files are when a folder is packed. What the format cannot hold, sidecars, is left out with a
+    warning. A run that was stopped goes on as one of `pack` does.
 
     Args:
         source: A pack of any format, or a folder of images.
@@ -65,52 +76,211 @@ def convert(
     began = time.monotonic()
     check_arguments(workers, "fast")
     reader = open_pack(source)
-    if not isinstance(reader, MappedReader):
+    if reader.root:
         return pack(
             source, out, format=format, options=options, sharding=sharding, workers=workers,
             strict=strict, overwrite=overwrite, restart=restart, progress=progress, notice=notice,
         )  # fmt: skip
-    final = os.fsdecode(out)
-    if os.path.realpath(reader.path) == os.path.realpath(final):
-        raise UsageError(f"{printable(final)}: is the pack that is converted: name another OUT")
-    with translated_errors(final):
-        output = choose_output(final, format, options, sharding, overwrite)
-    if os.path.isdir(reader.path):
-        output.refuse_inside(reader.path)
-    listing = listed(reader)
-    plan = planned(reader.path, listing, output, "fast", MAX_PIXELS)
-    plan = replace(plan, options={**plan.options, "the source's id": reader.meta.id})
-    rows = np.arange(len(listing), dtype=np.int64)
-    return packed(
-        reader.path, listing, output, plan, workers=workers, check="fast", max_pixels=MAX_PIXELS,
-        strict=strict, overwrite=overwrite, restart=restart, progress=progress,
-        notice=notice or (lambda line: None), began=began,
-        origin=taken_from("pack", reader.table, reader.files, rows),
+    output = output_of([reader], out, format, options, sharding, overwrite)
+    return made_of(
+        [reader], reader.table, listed(reader, output), output, workers=workers, strict=strict,
+        overwrite=overwrite, restart=restart, progress=progress, notice=notice, began=began,
     )  # fmt: skip
 
 
-def listed(reader: MappedReader) -> Listing:
+def merge(
+    sources: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    sharding: Sharding | None = None,
+    workers: int | None = None,
+    strict: bool = False,
+    overwrite: bool = False,
+    restart: bool = False,
+    progress: ProgressCallback | None = None,
+    notice: Notice | None = None,
+) -> PackReport:
+    """Makes one pack of several and returns what was done.
+
+    The samples of the first come first, then those of the second. Classes are joined by name: packs
+    of the same classes keep them, others get those of all, sorted as those of one folder would be.
+
+    Args:
+        sources: Packs, of one format or several.
+        out: The pack to make; its ending tells the format.
+        format, options, sharding, workers, strict, overwrite, restart, progress, notice: As for
+            `pack`.
+
+    Raises:
+        UsageError: An argument is wrong, two samples have the same path, or the labels do not go
+            together; nothing was done.
+        PackFailedError: Nothing in them is whole, or `strict` and something is damaged.
+        FastconvError: Something failed; nothing is left at `out` that was not there before.
+    """
+    began = time.monotonic()
+    check_arguments(workers, "fast")
+    reader = open_packs(sources)
+    for one in reader.readers:
+        if one.root:
+            raise UsageError(f"{printable(one.path)}: a folder of images: pack it first")
+    refuse_same_paths(reader)
+    output = output_of(reader.readers, out, format, options, sharding, overwrite)
+    return made_of(
+        reader.readers, reader.table, listed(reader, output), output, workers=workers,
+        strict=strict, overwrite=overwrite, restart=restart, progress=progress, notice=notice,
+        began=began,
+    )  # fmt: skip
+
+
+def output_of(
+    readers: Sequence[Reader],
+    out: str | os.PathLike[str],
+    format: str | None,
+    options: Mapping[str, Any] | None,
+    sharding: Sharding | None,
+    overwrite: bool,
+) -> Output:
+    """Returns what OUT is to be.
+
+    Raises:
+        UsageError: It cannot be made there.
+    """
+    final = os.fsdecode(out)
+    for reader in readers:
+        if os.path.realpath(reader.path) == os.path.realpath(final):
+            raise UsageError(f"{printable(final)}: is the pack that is converted: name another OUT")
+    with translated_errors(final):
+        output = choose_output(final, format, options, sharding, overwrite)
+    for reader in readers:
+        if os.path.isdir(reader.path):
+            output.refuse_inside(reader.path)
+    return output
+
+
+def refuse_same_paths(reader: JoinedReader) -> None:
+    """Refuses packs of which two have a sample of the same path.
+
+    Raises:
+        UsageError: They have.
+    """
+    same = []
+    table, count = reader.table, len(reader)
+    hashes = np.empty(count, np.int64)
+    for start in range(0, count, BLOCK):
+        paths = table.paths(start, min(start + BLOCK, count))
+        hashes[start : start + len(paths)] = [hash(path) for path in paths]
+    order = np.argsort(hashes, kind="stable")
+    for at in np.flatnonzero(hashes[order][1:] == hashes[order][:-1]).tolist():
+        pair = int(order[at]), int(order[at + 1])
+        if table.path(pair[0]) == table.path(pair[1]):
+            same.append(pair)
+    if same:
+        first, second = same[0]
+        raise UsageError(
+            f"{len(same):,} paths are in the packs twice, such as {reader.where(first)}, and "
+            f"{reader.where(second)}: leave out one of the packs, or pack the folders as one"
+        )
+
+
+def made_of(
+    readers: Sequence[Reader],
+    table: SampleTable,
+    listing: Listing,
+    output: Output,
+    *,
+    workers: int | None,
+    strict: bool,
+    overwrite: bool,
+    restart: bool,
+    progress: ProgressCallback | None,
+    notice: Notice | None,
+    began: float,
+) -> PackReport:
+    """Makes a pack of opened ones, and returns what was done.
+
+    Args:
+        readers: They.
+        table: Their sample tables, one after the other.
+        listing: What of them is to be packed.
+        output: What is to be made.
+        workers, strict, overwrite, restart, progress, notice: As for `pack`.
+        began: When the run began, as `time.monotonic` counts.
+    """
+    plan = planned(listing.root, listing, output, "fast", MAX_PIXELS)
+    about = {
+        "the source": ", ".join(os.path.realpath(reader.path) for reader in readers),
+        "the source's id": ", ".join(reader.meta.id for reader in readers),
+    }
+    plan = replace(plan, options={**plan.options, **about})
+    return packed(
+        listing.root, listing, output, plan, workers=workers, check="fast", max_pixels=MAX_PIXELS,
+        strict=strict, overwrite=overwrite, restart=restart, progress=progress,
+        notice=notice or (lambda line: None), began=began, origin=origin_of(readers, table),
+    )  # fmt: skip
+
+
+def origin_of(readers: Sequence[Reader], table: SampleTable) -> Source:
+    """Returns what says where the bytes of a part of some packs are.
+
+    Args:
+        readers: The packs.
+        table: Their sample tables, one after the other.
+    """
+    if table.extra is None and all(isinstance(reader, MappedReader) for reader in readers):
+        files = [file for reader in readers for file in reader.files]  # type: ignore[attr-defined]
+        return taken_from("pack", table, files, np.arange(len(table), dtype=np.int64))
+    bounds = [0, *np.cumsum([len(reader) for reader in readers]).tolist()]
+    prints = [fingerprint(reader) for reader in readers]
+
+    def source(table: SampleTable, cut: Cut) -> tuple[dict[str, Any], dict[str, Array]]:
+        packs, rows = [], []
+        for number, (first, last) in enumerate(pairwise(bounds)):
+            mine = np.arange(max(cut.start, first), min(cut.stop, last)) - first
+            if len(mine):
+                packs.append((os.path.abspath(readers[number].path), prints[number]))
+                rows.append(mine)
+        pack = np.repeat(np.arange(len(rows)), [len(mine) for mine in rows])
+        return {"source": "reader", "packs": packs}, {"pack": pack, "row": np.concatenate(rows)}
+
+    return source
+
+
+def listed(reader: Reader, output: Output) -> Listing:
     """Returns the samples of a pack as if a folder had been listed.
 
     Columns that a run corrects are copied: those of the pack are its mapped file.
+
+    Args:
+        reader: The pack.
+        output: What is to be made of it; fields that it cannot hold are left out.
     """
     table, meta = reader.table, reader.meta
     nothing = np.zeros(0, np.uint8), np.zeros(0, np.uint64)
     stamp = table.checksum[0].view(np.int64) if table.checksum else np.zeros(len(table), np.int64)
+    fields, warnings = table.fields, []
+    if not output.writer.sidecars and len(fields) > 1:
+        fields = (IMAGE,)
+        warnings.append(
+            f"{output.writer.title} holds images and labels alone: left out are the sidecars "
+            f"{', '.join(table.fields[1:])}"
+        )
     return Listing(
         root=reader.path,
-        fields=table.fields,
+        fields=fields,
         label=table.label,
         kind=table.kind.copy(),
         path_bytes=table.path_bytes,
         path_offset=table.path_offset,
-        size=tuple(column.copy() for column in table.size),
+        size=tuple(column.copy() for column in table.size[: len(fields)]),
         stamp=stamp,
         classes=meta.classes,
         labels=meta.labels,
         bad=list(reader.bad),
         ignored=Ignored(),
-        warnings=[],
+        warnings=warnings,
         notices=list(reader.notices),
-        generated=dict.fromkeys(meta.generated, nothing),  # their bytes are fields like others
+        # Their bytes are fields like others.
+        generated={name: nothing for name in meta.generated if name in fields},
     )

@@ -288,6 +288,7 @@ class Run:
 
     Attributes:
         bad: Files that could not be samples, as far as they are known.
+        escaped: (row, bytes) of images that take more than their own bytes.
         about: What was published; empty before.
     """
 
@@ -310,9 +311,9 @@ class Run:
         self.max_pixels = max_pixels
         self.progress = progress
         self.notice = notice
-        status = os.stat(root)
-        self.inode = [status.st_dev, status.st_ino]
+        self.inode = None if origin else [*(inode_at(root) or ())]
         self.bad = list(listing.bad)
+        self.escaped: list[tuple[int, int]] = []
         self.about: dict[str, Any] = {}
         self.hopeless = False
 
@@ -375,6 +376,7 @@ class Run:
         if 0 not in self.journal.complete:
             self.make_files(0, table, layout, folder)
         found = self.run_parts(0, table, layout, folder, self.origin)
+        table = self.resized(table)
         dropped = self.drop(table, found)
         if dropped.all():
             self.hopeless = True
@@ -386,15 +388,15 @@ class Run:
                 f"--restart; what was written is in {printable(self.target.partial)}",
                 self.report(time.monotonic()),
             )
-        if not found:
+        changed = {row for row, *_ in found} | {row for row, _ in self.escaped}
+        if not changed:
             return (*self.finished(table, layout, meta), folder)
         # What is moved away from the first pass is not looked at again.
         self.journal.end_pass(0, [os.path.join(folder, shard.name) for shard in layout.shards])
         old, old_folder, rows = placed(table, layout), folder, np.flatnonzero(~dropped)
-        first_change = min(row for row, *_ in found)
         table = without(table, dropped)
         new_layout, meta, folder = self.lay_out(1, table)
-        kept = self.keep_shards(old, layout, old_folder, new_layout, folder, first_change)
+        kept = self.keep_shards(old, layout, old_folder, new_layout, folder, min(changed))
         self.make_files(1, table, new_layout, folder, kept)
         files = [os.path.join(old_folder, shard.name) for shard in layout.shards]
         moved = taken_from("files", old, files, rows)
@@ -419,6 +421,15 @@ class Run:
             else:
                 self.bad.append(BadFile(name, reason, message))
         return dropped
+
+    def resized(self, table: SampleTable) -> SampleTable:
+        """Returns the table with what images take besides their own bytes."""
+        if not self.escaped:
+            return table
+        rows, extra = zip(*self.escaped, strict=True)
+        column = np.zeros(len(table), np.uint32)
+        column[list(rows)] = extra
+        return replace(table, extra=column)
 
     def lay_out(self, number: int, table: SampleTable) -> tuple[Layout, PackMeta, str]:
         """Plans the places of all rows in a pass, and makes the folder for its files."""
@@ -511,6 +522,9 @@ class Run:
                 (start + row, slot, reason, message)
                 for row, slot, reason, message in answer.content["bad"]
             )
+            self.escaped.extend(
+                (start + row, extra) for row, extra in answer.content.get("resized", ())
+            )
             done[0] += stop - start
             done[1] += int(np.sum(weight[start:stop]))
             if self.progress is not None:
@@ -590,6 +604,12 @@ class Run:
                 "label": table.label[start:stop],
                 "kind": table.kind[start:stop],
             }
+            if framed and self.writer.sealed:
+                arrays |= {
+                    "width": table.width[start:stop],
+                    "height": table.height[start:stop],
+                    "extra": table.extra_bytes(slice(start, stop)),
+                }
             for name, size, offset, base in zip(
                 table.fields, table.size, layout.offset, layout.base, strict=True
             ):

@@ -14,6 +14,8 @@ import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,8 +26,11 @@ from fastconv.converters.sniff import BadImage, sniff
 from fastconv.converters.system import start_writeback
 from fastconv.converters.writer import WRITERS, Part, Writer, pwrite_all
 from fastconv.loaders.arrays import Array
-from fastconv.loaders.errors import FastconvError, PackChangedError, printable
+from fastconv.loaders.errors import FastconvError, PackChangedError, SampleError, printable
+from fastconv.loaders.joined import fingerprint
 from fastconv.loaders.kinds import kind_code
+from fastconv.loaders.open import open_pack
+from fastconv.loaders.reader import Reader
 from fastconv.loaders.sample import Reason
 from fastconv.loaders.table import SampleTable
 
@@ -44,14 +49,15 @@ class Window:
 
     Args:
         fd: The file; None: the bytes go nowhere (a look at the source alone).
+        size: How many bytes are gathered.
 
     Attributes:
         written: Ranges of the file that were written, [start, stop], in the order of their places.
     """
 
-    def __init__(self, fd: int | None) -> None:
+    def __init__(self, fd: int | None, size: int = WINDOW) -> None:
         self.fd = fd
-        self.view = memoryview(bytearray(WINDOW))
+        self.view = memoryview(bytearray(size))
         self.start = self.stop = 0
         self.written: list[list[int]] = []
         self._digest = xxhash.xxh3_64()
@@ -63,9 +69,9 @@ class Window:
         Args:
             place: In the file.
             size: How many bytes.
-            extent: How many with the zeros that follow them, at most WINDOW.
+            extent: How many with the zeros that follow them, at most as many as are gathered.
         """
-        if place != self.stop or place + extent - self.start > WINDOW:
+        if place != self.stop or place + extent - self.start > self.view.nbytes:
             self.flush()
             self.start = self.stop = place
         at = self.stop - self.start
@@ -389,12 +395,74 @@ class PackSource(FileSource):
         no images any more."""
         unread = {(row, slot) for row, slot, reason, _ in results.bad if reason in GONE}
         for slot, known in self.known.items():
-            other = {
-                (row, slot) for row in np.flatnonzero(known != results.checksum[slot]).tolist()
-            }
+            differs = (known != results.checksum[slot]) & (known != 0)  # 0 is unknown
+            other = {(row, slot) for row in np.flatnonzero(differs).tolist()}
             results.bad = [bad for bad in results.bad if bad[:2] not in other - unread]
             words = "the checksum differs: the bytes are damaged"
             results.bad += [(*field, "corrupt", words) for field in sorted(other - unread)]
+
+
+@lru_cache(maxsize=16)
+def opened(path: str, expected: str) -> Reader:
+    """Returns a pack, opened once in this process.
+
+    Raises:
+        PackChangedError: It is not the one that is expected, by its fingerprint.
+    """
+    reader = open_pack(path)
+    if fingerprint(reader) != expected:
+        raise PackChangedError(
+            f"{printable(path)}: was replaced while it was read: run the same command again"
+        )
+    return reader
+
+
+class ReaderSource:
+    """The fields of a part as readers of packs give them: those of packs that are compressed, say,
+    lie nowhere as they are."""
+
+    def __init__(self, task: Mapping[str, Any], arrays: Mapping[str, Array], part: Part) -> None:
+        self.readers = [opened(path, expected) for path, expected in task["packs"]]
+        self.pack, self.row = arrays["pack"].tolist(), arrays["row"].tolist()
+        self.fields = part.fields
+
+    def close(self) -> None:
+        """Nothing is open for this part alone."""
+
+    def judge(self, results: Results) -> None:
+        """Has the last word on what is bad."""
+
+    def fill(self, row: int, slot: int, view: memoryview) -> None:
+        """Reads a field.
+
+        Raises:
+            Bad: It cannot be read, or is damaged.
+        """
+        reader, number = self.readers[self.pack[row]], self.row[row]
+        slot = reader.table.fields.index(self.fields[slot])
+        try:
+            checked = bool(reader.table.checksum)
+            data = reader.verified(number, slot) if checked else reader.load(number, slot)
+        except SampleError as error:
+            reason: Reason = error.reason or "unreadable"  # type: ignore[assignment]
+            raise Bad(reason, str(error)) from error
+        if data is None or len(data) != view.nbytes:
+            raise Bad("corrupt", "has another size than its pack says")
+        view[:] = data
+
+    def stream(
+        self,
+        row: int,
+        slot: int,
+        size: int,
+        take: Callable[[memoryview, int], None],
+        view: memoryview,
+    ) -> None:
+        """Reads a large field, and gives it piece by piece."""
+        data = memoryview(bytearray(size))
+        self.fill(row, slot, data)
+        for done in range(0, size, view.nbytes):
+            take(data[done : done + view.nbytes], done)
 
 
 def pread_all(fd: int, view: memoryview, place: int) -> None:
@@ -417,21 +485,30 @@ class Results:
         self.height = np.zeros(count, np.uint32)
         self.checksum = [np.zeros(count, np.uint64) for _ in part.fields]
         self.bad: list[tuple[int, int, Reason, str]] = []
+        self.resized: list[tuple[int, int]] = []
 
 
 def read_part(arrays: Mapping[str, Array], task: Mapping[str, Any]) -> Part:
     """Returns the part that a task is about."""
     fields = tuple(task["fields"])
     own = {name[4:]: array for name, array in arrays.items() if name.startswith("own/")}
+    unknown = np.zeros(len(arrays["label"]), np.uint32)
+    pixels = {
+        name: arrays[name].astype(np.uint32) if name in arrays else unknown.copy()
+        for name in ("width", "height")
+    }
     return Part(
         first_row=task["first_row"],
         fields=fields,
         samples=task["samples"],
         label=arrays["label"],
-        kind=arrays["kind"].astype(np.uint8),  # a copy: it is corrected later
+        kind=arrays["kind"].astype(np.uint8),  # copies: they are corrected later
+        extra=arrays.get("extra", unknown),
+        **pixels,
         size=tuple(arrays[f"size/{name}"] for name in fields),
         place=tuple(arrays[f"place/{name}"] for name in fields),
         own=own,
+        id=task.get("id", ""),
     )
 
 
@@ -441,7 +518,8 @@ def pack_part(
     """Writes a part; returns what was found out.
 
     Args:
-        task: `source` ("folder" with `root`; "files" or "pack" with `files`), `out` (path of the
+        task: `source` ("folder" with `root`; "files" or "pack" with `files`; "reader" with
+            `packs`), `out` (path of the
             data file; None: only look), `writer` and `options` (None: there is nothing between the
             fields), `check`, `max_pixels`, `first_row`, `fields`, `samples`.
         arrays: The columns of the part and of its source.
@@ -469,6 +547,8 @@ def pack_part(
             and isinstance(source, FolderSource)
         ):
             look_at_heads(part, source, window.view, look)
+        elif writer is not None and writer.sealed and fd is not None:
+            window = write_records(part, writer, source, fd, look)
         else:
             write_part(part, writer, source, window, look)
         if writer is not None and writer.names_kind and fd is not None:
@@ -478,6 +558,8 @@ def pack_part(
                 rewrite_frames(writer, part, changed, window)
         source.judge(results)
         content = {"bad": results.bad, "written": window.written, "digest": window.digest()}
+        if results.resized:
+            content["resized"] = results.resized
     if known:
         return content, {}
     found: dict[str, Array] = {
@@ -489,10 +571,13 @@ def pack_part(
     return content, found
 
 
-SOURCES: dict[str, type[FolderSource | FileSource]] = {
+PartSource = FolderSource | FileSource | ReaderSource
+
+SOURCES: dict[str, type[PartSource]] = {
     "folder": FolderSource,
     "files": FileSource,
     "pack": PackSource,
+    "reader": ReaderSource,
 }
 
 
@@ -529,11 +614,22 @@ class Look:
             xxhash.xxh3_64_intdigest(data) if checksum is None else checksum
         )
 
+    def known(self, part: Part, writer: Writer, row: int, data: memoryview) -> bool:
+        """Notes in a part what is known now of an image; returns whether it fits its record."""
+        results = self.results
+        part.kind[row] = results.kind[row]
+        part.width[row], part.height[row] = results.width[row], results.height[row]
+        extra = writer.extra(data)
+        if extra == part.extra[row]:
+            return True
+        results.resized.append((row, extra))
+        return False
+
 
 def write_part(
     part: Part,
     writer: Writer | None,
-    source: FolderSource | FileSource,
+    source: PartSource,
     window: Window,
     look: Look | None,
 ) -> None:
@@ -585,6 +681,52 @@ def write_part(
     window.flush()
 
 
+def write_records(
+    part: Part, writer: Writer, source: PartSource, fd: int, look: Look | None
+) -> Window:
+    """Puts the part's records together, seals them, and writes them; returns what has done that.
+
+    A record is sealed in memory, so the window has room for the largest one.
+    """
+    bounds = writer.bounds(part)
+    window = Window(fd, max(WINDOW, int(np.diff(bounds).max(initial=0))))
+    frame = writer.frame(part, np.arange(len(part)))
+    order = np.argsort(frame.place, kind="stable")
+    begins = np.concatenate([np.zeros(1, np.int64), frame.end])[:-1]
+    pieces = zip(*(c[order].tolist() for c in (frame.place, begins, frame.end)), strict=True)
+    piece = next(pieces, None)
+    sizes, places = ([c.tolist() for c in columns] for columns in (part.size, part.place))
+    starts = bounds.tolist()
+    for row, (start, stop) in enumerate(pairwise(starts)):
+        record = window.room(start, stop - start, stop - start)
+        while piece is not None and piece[0] < stop:
+            at, begin, end = piece
+            record[at - start : at - start + end - begin] = frame.data[begin:end]
+            piece = next(pieces, None)
+        whole = True
+        for slot in range(len(part.fields)):
+            size = sizes[slot][row]
+            if size < 0:
+                continue
+            at = places[slot][row] - start
+            view = record[at : at + size]
+            try:
+                source.fill(row, slot, view)
+                if look is not None:
+                    look(row, slot, view, size)
+                    if slot == 0:
+                        whole = look.known(part, writer, row, view)
+            except (Bad, BadImage) as error:
+                if look is None:
+                    raise
+                look.results.bad.append((row, slot, error.reason, error.message))
+                whole = False
+        if whole:  # else it is written again, elsewhere
+            writer.seal(part, row, record)
+    window.flush()
+    return window
+
+
 def look_at_heads(part: Part, source: FolderSource, view: memoryview, look: Look) -> None:
     """Looks at all fields without reading more of them than tells what they are; takes no
     checksums."""
@@ -623,7 +765,7 @@ def write_large(
     slot: int,
     size: int,
     at: int,
-    source: FolderSource | FileSource,
+    source: PartSource,
     window: Window,
     look: Look | None,
 ) -> None:

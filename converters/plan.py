@@ -64,12 +64,14 @@ def without(table: SampleTable, rows: npt.NDArray[np.bool_]) -> SampleTable:
     starts, stops = table.path_offset[edges[::2]].tolist(), table.path_offset[edges[1::2]].tolist()
     runs = [table.path_bytes[start:stop] for start, stop in zip(starts, stops, strict=True)]
     lengths = np.diff(table.path_offset)[keep]
+    extra = None if table.extra is None else table.extra[keep]
     return SampleTable(
         fields=table.fields,
         label=table.label[keep],
         kind=table.kind[keep],
         width=table.width[keep],
         height=table.height[keep],
+        extra=extra if extra is not None and extra.any() else None,
         path_bytes=np.concatenate([np.zeros(0, np.uint8), *runs]),
         path_offset=np.concatenate([np.zeros(1, np.uint64), np.cumsum(lengths, dtype=np.uint64)]),
         shard_row=np.array([0, count], np.int64),

@@ -29,6 +29,7 @@ from fastconv.converters.sources.folder import scan
 from fastconv.converters.structure import writer_of
 from fastconv.converters.verify import WINDOW, DataFile
 from fastconv.converters.verifying import shards_fit
+from fastconv.converters.writer import Writer
 from fastconv.loaders.errors import (
     CorruptPackError,
     NotAPackError,
@@ -52,9 +53,6 @@ __all__ = ["Known", "what_is_known"]
 
 T = TypeVar("T")
 
-ID_DIGITS = 31
-"""Those of an id that every format has somewhere in its data files; a tar's header has no room for
-more."""
 META_START = b'{"fastconv":'
 MOST_META = 1 << 24
 """A description of more bytes is none."""
@@ -147,7 +145,9 @@ def beside(path: str, reader: MappedReader | None) -> Known | None:
     files = tuple(os.path.join(path, shard.name) for shard in shards)
     if not os.path.isdir(path):
         files = (path,)
-    return Known(meta.with_shards(shards), table, files, fits=names_id(files, meta.id))
+    return Known(
+        meta.with_shards(shards), table, files, fits=names_id(files, writer_of(meta), meta.id)
+    )
 
 
 def made_again(
@@ -170,7 +170,7 @@ def made_again(
     if reader is None and writer.sharded:
         return None  # which samples were in which shard is not known
     for listing in listed_again(old, reader, root):
-        table = read_table(listing, root)
+        table = read_table(listing, root, writer)
         meta = described(listing, writer, table)
         ids: set[str] = set()
         if reader is not None:
@@ -182,7 +182,7 @@ def made_again(
             if reader.meta.id:  # it is over the table: one of the two may be damaged
                 ids = {reader.meta.id, pack_id(reader.meta, given)}
         meta = meta.with_id(pack_id(meta, table))
-        if meta.id in ids or names_id(files, meta.id):
+        if meta.id in ids or names_id(files, writer, meta.id):
             shards = reader.files if reader is not None else ()
             return Known(meta, table, shards, fits=True, rewritten=rewritten)
     return None
@@ -222,9 +222,9 @@ def occurrences(file: DataFile, text: bytes) -> Iterator[int]:
             at = data.find(text, at + 1)
 
 
-def names_id(files: Sequence[str], pack_id: str) -> bool:
+def names_id(files: Sequence[str], writer: Writer, pack_id: str) -> bool:
     """Returns whether a data file bears the id of a pack."""
-    text = pack_id[:ID_DIGITS].encode()
+    text = writer.stamp(pack_id)
     for path in files:
         try:
             with DataFile(path) as file:
@@ -304,10 +304,12 @@ def listed_again(meta: PackMeta, reader: MappedReader | None, root: str) -> Iter
             break
 
 
-def read_table(listing: Listing, root: str) -> SampleTable:
+def read_table(listing: Listing, root: str, writer: Writer) -> SampleTable:
     """Returns the table of a listing's rows, with all that their files tell; without those that are
     no samples."""
     table = new_table(listing)
+    extra = np.zeros(len(table), np.uint32)
+    escapes = type(writer).extra is not Writer.extra
     dropped = np.zeros(len(table), np.bool_)
     for row in range(len(table)):
         for slot, name in enumerate(table.names(row)):
@@ -315,22 +317,31 @@ def read_table(listing: Listing, root: str) -> SampleTable:
             if size < 0:
                 continue
             try:
-                digest, head = summed(os.path.join(root, name), size)
+                whole = escapes and slot == 0
+                digest, head = summed(os.path.join(root, name), size, size if whole else WINDOW)
                 table.checksum[slot][row] = digest
                 if slot == 0:
                     found = sniff(memoryview(head), size)
                     table.kind[row] = kind_code(found.kind)
                     table.width[row], table.height[row] = found.width, found.height
+                    extra[row] = writer.extra(memoryview(head)) if escapes else 0
             except (OSError, BadImage):
                 if slot:
                     table.size[slot][row] = -1
                 else:
                     dropped[row] = True
+    if extra.any():
+        table = replace(table, extra=extra)
     return without(table, dropped) if dropped.any() else table
 
 
-def summed(path: str, size: int) -> tuple[int, bytes]:
+def summed(path: str, size: int, window: int) -> tuple[int, bytes]:
     """Returns the checksum of a file of a size, and its first bytes.
+
+    Args:
+        path: The file.
+        size: In bytes.
+        window: How many bytes are read at once, and returned of the first ones.
 
     Raises:
         OSError: It cannot be read, or has another size.
@@ -339,8 +350,8 @@ def summed(path: str, size: int) -> tuple[int, bytes]:
     with DataFile(path) as file:
         if os.fstat(file.fd).st_size != size:
             raise OSError(errno.EINVAL, "has another size now", path)
-        for start in range(0, size, WINDOW):
-            data = file.read(start, min(start + WINDOW, size))
+        for start in range(0, size, window):
+            data = file.read(start, min(start + window, size))
             digest.update(data)
             head = head or data
     return digest.intdigest(), head

@@ -36,6 +36,7 @@ from fastconv.converters.packing import (
     source_folder,
     translated_errors,
 )
+from fastconv.converters.part import pread_all
 from fastconv.converters.plan import cut_parts, placed
 from fastconv.converters.recovered import Known, what_is_known
 from fastconv.converters.report import Progress, ProgressCallback
@@ -44,7 +45,7 @@ from fastconv.converters.system import held_signals, need_space
 from fastconv.converters.target import Target, exists_already
 from fastconv.converters.verify import WINDOW, DataFile
 from fastconv.converters.verifying import verify
-from fastconv.converters.writer import Layout, pwrite_all
+from fastconv.converters.writer import Layout, Part, Writer, pwrite_all
 from fastconv.loaders.errors import (
     CorruptPackError,
     FastconvError,
@@ -329,7 +330,8 @@ class Mending:
 
     def write_shard(self, folder: str, number: int, start: int, stop: int) -> Layout:
         """Writes a data file; returns its layout."""
-        meta, rows = self.known.meta, rows_of(self.known.table, start, stop)
+        known, meta = self.known, self.known.meta
+        rows = rows_of(known.table, start, stop)
         layout = laid_out(self.writer, meta, rows, folder)
         (shard,) = layout.shards
         path = os.path.join(folder, shard.name)
@@ -342,12 +344,18 @@ class Mending:
                 old = stack.enter_context(DataFile(self.old_file(number, shard)))
             except OSError:
                 pass  # missing: all is taken from the folder
-            fields = Fields(rows, layout, old, fd)
+            fields = Fields(rows, layout, old, fd, self.writer)
             for cut in cut_parts(rows, layout):
-                self.write_frames(fd, layout, rows, start, cut.start, cut.stop)
+                part = part_of(
+                    self.writer, layout, rows, start, cut.start, cut.stop, len(known.table)
+                )
+                for place, data in self.writer.frame(part, np.arange(len(part))).pieces():
+                    pwrite_all(fd, data, place)
                 for row in range(cut.start, cut.stop):
                     for slot in range(len(rows.fields)):
                         self.write_field(fields, start, row, slot)
+                if self.writer.sealed:
+                    seal_records(fd, self.writer, part)
                 self.went_on(rows, cut.start, cut.stop)
         self.writer.finish(folder, layout, meta.with_shards(()), placed(rows, layout))
         os.replace(os.path.join(folder, self.writer.finished(shard.name)), path)
@@ -358,14 +366,6 @@ class Mending:
         if self.known.files:
             return self.known.files[number]
         return os.path.join(self.path, shard.name) if os.path.isdir(self.path) else self.path
-
-    def write_frames(
-        self, fd: int, layout: Layout, rows: SampleTable, first: int, start: int, stop: int
-    ) -> None:
-        """Writes what stands between the fields of a range of rows of a data file."""
-        part = part_of(self.writer, layout, rows, first, start, stop, len(self.known.table))
-        for place, data in self.writer.frame(part, np.arange(len(part))).pieces():
-            pwrite_all(fd, data, place)
 
     def write_field(self, fields: Fields, first: int, row: int, slot: int) -> None:
         """Writes a field: from the pack, else from the folder, else as it is."""
@@ -436,6 +436,15 @@ class Mending:
         )
 
 
+def seal_records(fd: int, writer: Writer, part: Part) -> None:
+    """Seals the records of a part whose frames and fields are written."""
+    for row, (start, stop) in enumerate(pairwise(writer.bounds(part).tolist())):
+        record = memoryview(bytearray(stop - start))
+        pread_all(fd, record, start)
+        writer.seal(part, row, record)
+        pwrite_all(fd, record, start)
+
+
 class Fields:
     """The fields of a data file, copied one by one.
 
@@ -444,9 +453,13 @@ class Fields:
         layout: Where they are in the copy.
         old: The damaged file; None where it is missing.
         fd: The copy.
+        writer: Of the file's format.
     """
 
-    def __init__(self, table: SampleTable, layout: Layout, old: DataFile | None, fd: int) -> None:
+    def __init__(
+        self, table: SampleTable, layout: Layout, old: DataFile | None, fd: int, writer: Writer
+    ) -> None:
+        self.writer = writer
         self.table = table
         self.layout = layout
         self.old = old
@@ -466,7 +479,10 @@ class Fields:
         places = [int(offset[slot][row]) + base[slot] for offset, base in self.places]
         for place in dict.fromkeys(places):
             try:
-                if self.copied(self.old, place, row, slot, size):
+                if self.table.extra is not None and self.table.extra[row]:
+                    if self.joined(self.old, place, row, slot):
+                        return True
+                elif self.copied(self.old, place, row, slot, size):
                     return True
             except (OSError, OverflowError):
                 continue  # unreadable, or outside of the file
@@ -481,6 +497,19 @@ class Fields:
             digest.update(data)
             pwrite_all(self.fd, data, at + done)
         return digest.intdigest() == int(self.table.checksum[slot][row])
+
+    def joined(self, file: DataFile, place: int, row: int, slot: int) -> bool:
+        """Copies a field that does not lie together in a file; returns whether it has its
+        checksum."""
+        part = part_of(self.writer, self.layout, self.table, 0, row, row + 1, len(self.table))
+        start, stop = self.writer.bounds(part).tolist()
+        at = int(part.place[slot][0])
+        record = file.read(start + place - at, stop + place - at)
+        data = self.writer.field(part, 0, slot, memoryview(record))
+        if xxhash.xxh3_64_intdigest(data) != int(self.table.checksum[slot][row]):
+            return False
+        pwrite_all(self.fd, data, at)
+        return True
 
     def as_it_is(self, row: int, slot: int, size: int) -> None:
         """Copies of a damaged field what can be read."""

@@ -71,6 +71,7 @@ def rows_of(table: SampleTable, start: int, stop: int) -> SampleTable:
         kind=table.kind[start:stop],
         width=table.width[start:stop],
         height=table.height[start:stop],
+        extra=None if table.extra is None else table.extra[start:stop],
         path_bytes=table.path_bytes[first:last],
         path_offset=table.path_offset[start : stop + 1] - np.uint64(first),
         shard_row=np.array([0, stop - start], np.int64),
@@ -86,16 +87,18 @@ class ShardStructure:
 
     Attributes:
         writer: Of its format.
+        id: Of the pack.
         first: Number of its first row in the pack.
         samples: How many the whole pack has.
         table: Its rows.
         layout: Where they should be.
         size: Of the file, in bytes.
-        scratch: Path of a file with what is neither a frame nor a field.
+        scratch: Path of a file with what is neither a frame nor a field; "" where nothing is.
         patches: Frames that finishing has changed.
     """
 
     writer: Writer
+    id: str
     first: int
     samples: int
     table: SampleTable
@@ -109,6 +112,9 @@ class ShardStructure:
         places = [0]
         for cut in cuts[1:]:
             row = cut.start - self.first
+            if self.writer.sealed:
+                places.append(int(self.writer.bounds(self.part(row, row + 1))[0]))
+                continue
             there = [
                 int(offset[row]) + base
                 for offset, base, size in zip(
@@ -119,11 +125,17 @@ class ShardStructure:
             places.append(max([places[-1], *([min(there)] if there else [])]))
         return [*zip(places, [*places[1:], self.size], strict=True)]
 
+    def part(self, start: int, stop: int) -> Part:
+        """Returns a range of the file's rows as a part."""
+        return part_of(self.writer, self.layout, self.table, self.first, start, stop, self.samples)
+
     def task(self, cut: Cut, limits: tuple[int, int]) -> tuple[dict[str, Any], dict[str, Array]]:
         """Returns what a worker must know to check a part, with the rows around it."""
         start, stop = cut.start - self.first, cut.stop - self.first
-        begin, end = max(start - REACH, 0), min(stop + REACH, len(self.table))
+        reach = 0 if self.writer.sealed else REACH
+        begin, end = max(start - reach, 0), min(stop + reach, len(self.table))
         content = {
+            "id": self.id,
             "scratch": self.scratch,
             "range": limits,
             "writer": self.writer.name,
@@ -139,7 +151,11 @@ class ShardStructure:
 
 def columns_of(table: SampleTable, rows: slice | Rows) -> dict[str, Array]:
     """Returns the columns of some rows that a worker needs."""
-    arrays: dict[str, Array] = {"label": table.label[rows], "kind": table.kind[rows]}
+    arrays: dict[str, Array] = {
+        name: getattr(table, name)[rows] for name in ("label", "kind", "width", "height")
+    }
+    if table.extra is not None:
+        arrays["extra"] = table.extra[rows]
     for slot, name in enumerate(table.fields):
         arrays[f"size/{name}"] = table.size[slot][rows]
         arrays[f"place/{name}"] = table.offset[slot][rows].astype(np.int64) + table.base[slot]
@@ -192,6 +208,10 @@ def shard_structure(
         scratch: The folder where they were laid out; it keeps the scratch file.
     """
     (shard,) = layout.shards
+    if writer.sealed:  # there is nothing but records, which are put together again one by one
+        return ShardStructure(
+            writer, meta.id, first, meta.samples, table, layout, shard.size, "", {}
+        )
     path = os.path.join(scratch, shard.name)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -215,7 +235,7 @@ def shard_structure(
     }
     kept = os.path.join(scratch, f"from-row-{first}")
     os.rename(made, kept)
-    return ShardStructure(writer, first, meta.samples, table, layout, size, kept, patches)
+    return ShardStructure(writer, meta.id, first, meta.samples, table, layout, size, kept, patches)
 
 
 def other_bytes(table: SampleTable, size: int) -> list[tuple[int, int]]:
@@ -259,6 +279,9 @@ def part_of(
         samples=samples,
         label=table.label[start:stop],
         kind=table.kind[start:stop],
+        width=table.width[start:stop],
+        height=table.height[start:stop],
+        extra=table.extra_bytes(slice(start, stop)),
         size=tuple(column[start:stop] for column in table.size),
         place=tuple(
             offset[start:stop].astype(np.int64) + base

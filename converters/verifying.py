@@ -344,7 +344,11 @@ class Verification:
         if keep:
             self.checksum = [np.zeros(len(reader), np.uint64) for _ in reader.meta.fields]
         if not isinstance(reader, MappedReader):
-            self.check_rows(keep)
+            chosen = np.arange(len(reader)) if self.rows is None else self.rows
+            for start in range(0, len(chosen), BATCH):
+                rows = chosen[start : start + BATCH]
+                self.check_rows(rows, keep)
+                self.went_on(rows)
             return
         if self.rows is not None:
             self.check_chosen(reader, self.rows)
@@ -498,6 +502,10 @@ class Verification:
     ) -> tuple[dict[str, Any], dict[str, Array]]:
         """Returns what a worker must know to check the fields of some rows of a shard alone."""
         arrays = columns_of(reader.table, rows)
+        if reader.table.extra is not None and (escaped := reader.table.extra[rows] > 0).any():
+            self.check_rows(rows[escaped])  # the bytes of their images do not lie together
+            for name in reader.table.fields:
+                arrays[f"size/{name}"] = np.where(escaped, -1, arrays[f"size/{name}"])
         limit = reader.meta.shards[shard].size
         for slot, name in enumerate(reader.table.fields):
             size: Rows = arrays[f"size/{name}"].astype(np.int64)
@@ -519,25 +527,21 @@ class Verification:
         }
         return content, arrays
 
-    def check_rows(self, keep: bool) -> None:
-        """Checks the fields of what is not mapped, in this process."""
+    def check_rows(self, rows: Rows, keep: bool = False) -> None:
+        """Checks the fields of some rows as the reader gives them, in this process."""
         reader = self.reader
         check = FieldCheck(reader.table.kind, reader.table.checksum, self.decode, self.max_pixels)
         check.found = list(self.checksum) if keep else []
-        rows = np.arange(len(reader)) if self.rows is None else self.rows
-        for start in range(0, len(rows), BATCH):
-            mine = rows[start : start + BATCH]
-            reader.hint(mine, range(len(reader.meta.fields)))
-            for row in mine.tolist():
-                for slot in range(len(reader.meta.fields)):
-                    try:
-                        data = reader.read(row, slot)
-                        if data is not None:
-                            check(row, slot, data)
-                    except SampleError as error:
-                        reason: Reason = error.reason or "unreadable"  # type: ignore[assignment]
-                        check.bad.append((row, slot, reason, str(error)))
-            self.went_on(mine)
+        reader.hint(rows, range(len(reader.meta.fields)))
+        for row in rows.tolist():
+            for slot in range(len(reader.meta.fields)):
+                try:
+                    data = reader.read(row, slot)
+                    if data is not None:
+                        check(row, slot, data)
+                except SampleError as error:
+                    reason: Reason = error.reason or "unreadable"  # type: ignore[assignment]
+                    check.bad.append((row, slot, reason, str(error)))
         self.bad += [self.field(*entry) for entry in check.by_row(0)]
 
     def compare(self, source: str) -> None:

@@ -35,6 +35,10 @@ SHARD_BYTES = 256_000_000
 again."""
 
 
+STAMP_DIGITS = 31
+"""Those of an id that every text in a data file has room for; a tar's header has no more."""
+
+
 def key_width(samples: int) -> int:
     """Returns how many digits the keys of a pack have: those of its last sample's number."""
     return len(str(max(samples - 1, 0)))
@@ -97,10 +101,12 @@ class Part:
         first_row: Number of its first sample in the pack.
         fields: Names of the fields, the image first.
         samples: How many samples the whole pack has: the width of its keys.
-        label, kind: int64 (n,) and uint8 (n,), as in the sample table.
+        label, kind, width, height, extra: (n,), as in the sample table; of what is only known when
+            the bytes were read, 0 before.
         size: For each field int64 (n,); -1 where there is none.
         place: For each field int64 (n,): where its bytes start in the file.
         own: The format's own arrays, from `Writer.part`.
+        id: The pack's id; "" while it is not known.
     """
 
     first_row: int
@@ -108,9 +114,13 @@ class Part:
     samples: int
     label: Rows
     kind: npt.NDArray[np.uint8]
+    width: npt.NDArray[np.uint32]
+    height: npt.NDArray[np.uint32]
+    extra: npt.NDArray[np.uint32]
     size: tuple[Rows, ...]
     place: tuple[Rows, ...]
     own: Mapping[str, Array]
+    id: str = ""
 
     def __len__(self) -> int:
         return len(self.label)
@@ -164,9 +174,12 @@ class Writer(ABC):
         folder_suffixes: Those of `suffixes` whose pack is a folder.
         sharded: Whether a pack may be cut into several data files (OUT is then a folder).
         table_inside: Whether the data file itself holds the sample table.
+        sidecars: Whether it can hold fields besides the image.
         own_files: Names of files in a pack that is a folder, besides its shards.
         names_kind: Whether the frame depends on the images' formats, which are known only when
             their bytes were read.
+        sealed: Whether more than that depends on the contents of a sample, such as a checksum. All
+            bytes of a sample lie together then, its record, and a data file is nothing but records.
     """
 
     name: ClassVar[str]
@@ -177,8 +190,10 @@ class Writer(ABC):
     is_folder: ClassVar[bool] = False
     sharded: ClassVar[bool] = False
     table_inside: ClassVar[bool] = False
+    sidecars: ClassVar[bool] = True
     own_files: ClassVar[tuple[str, ...]] = ()
     names_kind: ClassVar[bool] = False
+    sealed: ClassVar[bool] = False
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options
@@ -219,6 +234,40 @@ class Writer(ABC):
         """Returns for each field how many bytes it takes with the zeros that belong behind it,
         int64 (n,)."""
         return part.size
+
+    def bounds(self, part: Part) -> Rows:
+        """Returns where each record starts in the file, and where the last one ends, int64
+        (n + 1,); for formats that are `sealed`."""
+        raise NotImplementedError
+
+    def seal(self, part: Part, row: int, record: memoryview) -> None:  # noqa: B027 - most do not
+        """Fills in what depends on the contents of a sample; for formats that are `sealed`.
+
+        Where the pack's id is known, the first record of a data file also gets its stamp, as
+        `finish` writes it. Of damaged images, whose bytes do not take what `extra` says, something
+        is made that is as long.
+
+        Args:
+            part: What is known of the samples; of this one everything but perhaps the pack's id.
+            row: Which one, a position in the part.
+            record: All its bytes, writable: what `frame` gives and the fields are at their places.
+        """
+
+    def field(self, part: Part, row: int, slot: int, record: memoryview) -> memoryview:
+        """Returns a field's bytes out of a record as it lies in a file; of a damaged one any."""
+        start = int(part.place[slot][row] - self.bounds(part)[row])
+        return record[start : start + int(part.size[slot][row])]
+
+    @staticmethod
+    def extra(data: memoryview) -> int:
+        """Returns how many bytes an image takes in its record besides its own, where the format
+        must escape some."""
+        return 0
+
+    @staticmethod
+    def stamp(pack_id: str) -> bytes:
+        """Returns what of a pack's id stands in each of its data files."""
+        return pack_id[:STAMP_DIGITS].encode()
 
     @abstractmethod
     def finish(self, folder: str, layout: Layout, meta: PackMeta, table: SampleTable) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "FastconvError",
     "HDF5Dataset",
     "ImageFolderDataset",
+    "JoinedDataset",
     "LMDBDataset",
     "MissingDependencyError",
     "NotAPackError",
@@ -53,7 +54,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from fastconv.loaders.datasets import PackDataset, open_dataset
+    from fastconv.loaders.datasets import JoinedDataset, PackDataset, open_dataset
     from fastconv.loaders.decoders import (
         CenterCrop,
         RandomHorizontalFlip,
@@ -76,6 +77,7 @@ else:
     _MODULES = {
         "CenterCrop": "decoders",
         "FastLoader": "loader",
+        "JoinedDataset": "datasets",
         "PackDataset": "datasets",
         "RandomHorizontalFlip": "decoders",
         "RandomResizedCrop": "decoders",

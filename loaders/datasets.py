@@ -31,7 +31,6 @@ from fastconv.loaders.decode import (
 from fastconv.loaders.decoders import Decoder, is_decoder
 from fastconv.loaders.draws import draws
 from fastconv.loaders.errors import (
-    CorruptPackError,
     FastconvError,
     MissingDependencyError,
     PackChangedError,
@@ -41,7 +40,7 @@ from fastconv.loaders.errors import (
     UsageError,
     printable,
 )
-from fastconv.loaders.identity import digest_of, pack_id
+from fastconv.loaders.joined import JoinedReader, fingerprint, open_packs
 from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.nvjpeg import Encoded
 from fastconv.loaders.open import find_format, require_path, retried
@@ -49,7 +48,15 @@ from fastconv.loaders.reader import READERS, Reader
 from fastconv.loaders.sample import IMAGE
 from fastconv.loaders.table import SampleTable
 
-__all__ = ["Decode", "OnError", "PackDataset", "dataset_class", "dataset_named", "open_dataset"]
+__all__ = [
+    "Decode",
+    "JoinedDataset",
+    "OnError",
+    "PackDataset",
+    "dataset_class",
+    "dataset_named",
+    "open_dataset",
+]
 
 Decode = Literal["pil", "tensor", "numpy"] | Decoder | None
 OnError = Literal["raise", "skip"]
@@ -133,8 +140,7 @@ class PackDataset(Dataset[Any]):
         _check("verify", verify, (True, False))
         if isinstance(fields, str):
             raise UsageError(f"fields is a string: give a tuple of names, as ({fields!r},)")
-        given = os.fsdecode(path)
-        self.path = given if os.path.isabs(given) else os.path.join(os.getcwd(), given)
+        self.path = self._located(path)
         self.format = self.format or find_format(self.path).name
         self.transform = transform
         self.target_transform = target_transform
@@ -146,15 +152,12 @@ class PackDataset(Dataset[Any]):
         self.verify = verify
         if self.fields == ():
             raise UsageError("fields names no field: leave it out for the image alone")
-        reader = _open(self.format, self.path, self.fields or ())
+        reader = self._open()
         self.pack_id = reader.meta.id
-        self._fingerprint = _fingerprint(reader)
+        self._fingerprint = fingerprint(reader)
         self._length = len(reader)
-        known = reader.meta.id and not reader.root
-        if verify and known and pack_id(reader.meta, reader.table) != reader.meta.id:
-            raise CorruptPackError(
-                f"{printable(self.path)}: its sample table is damaged: fastconv repair mends it"
-            )
+        if verify:
+            reader.check_table()
         self._adopt(reader)
         for notice in reader.notices:
             _log.warning("%s: %s", printable(self.path), notice)
@@ -165,6 +168,14 @@ class PackDataset(Dataset[Any]):
                 printable(self.path), len(reader.bad), printable(first.path), first.message,
             )  # fmt: skip
 
+    def _located(self, path: str | os.PathLike[str]) -> str:
+        """Returns where the pack lies, absolute."""
+        return _absolute(path)
+
+    def _open(self) -> Reader:
+        """Returns the pack, opened; where it is of another format, the error says which."""
+        return _open(self.format, self.path, self.fields or ())
+
     def __getstate__(self) -> dict[str, Any]:
         left_behind = ("_reader", "_slots", "skipped", "classes", "class_to_idx")
         return {name: value for name, value in self.__dict__.items() if name not in left_behind}
@@ -174,13 +185,8 @@ class PackDataset(Dataset[Any]):
         for name in self.fields or ():
             if name not in known:
                 raise _no_field(self.path, name, known)
-        if self.verify and not reader.table.checksum:
-            # A pack of fastconv that has lost its table is damaged.
-            problem = CorruptPackError if reader.notices else UsageError
-            raise problem(
-                f"{printable(self.path)}: has no checksums: {reader.no_checksums}, or leave out "
-                "verify=True"
-            )
+        if self.verify:
+            reader.require_checksums()
         self._slots = tuple(known.index(name) for name in self.fields or (IMAGE,))
         self._reader = reader  # last: another thread may be looking
         return reader
@@ -193,12 +199,12 @@ class PackDataset(Dataset[Any]):
             f"{printable(self.path)}: was replaced since this dataset was made: make it again"
         )
         try:
-            reader = _open(self.format, self.path, self.fields or ())
+            reader = self._open()
         except PackNotFoundError:
             raise
         except UsageError as error:  # it is empty, of another format, or lacks a field
             raise changed from error
-        if _fingerprint(reader) != self._fingerprint or len(reader) != self._length:
+        if fingerprint(reader) != self._fingerprint or len(reader) != self._length:
             raise changed
         return self._adopt(reader)
 
@@ -693,17 +699,52 @@ def _no_image(reader: Reader, row: int) -> NoReturn:
     raise SampleError(f"{reader.where(row)}: has no image", "missing_part")
 
 
-def _fingerprint(reader: Reader) -> str:
-    """Returns the pack's id; of a pack without one, a hash of what is known of it."""
-    if reader.meta.id:
-        return reader.meta.id
-    return digest_of(reader.meta.to_json(), reader.table.arrays())
+def _absolute(path: str | os.PathLike[str]) -> str:
+    given = os.fsdecode(path)
+    return given if os.path.isabs(given) else os.path.join(os.getcwd(), given)
 
 
 def _open(format: str, path: str, fields: Sequence[str]) -> Reader:
     """Returns the opened pack; where it is of another format, the error says which."""
     expected = READERS.load(format)
     return retried(path, lambda: _open_once(expected, path, fields))
+
+
+class JoinedDataset(PackDataset):
+    """The samples of several packs as one Dataset: those of the first, then those of the second.
+
+    Classes are joined by name: packs of the same classes keep them, others get those of all, sorted
+    as those of one folder would be. Everything else is as in `PackDataset`; a field that a pack
+    lacks is None in its samples.
+
+    Args:
+        paths: Packs, of one format or several, or folders of images.
+
+    Attributes:
+        paths: Where they lie, absolute.
+        path: The same as one text.
+        format: "joined".
+        pack_id: A hash over the ids of the packs.
+
+    Raises:
+        UsageError: As `PackDataset`; or the labels do not go together: classes and integers.
+    """
+
+    format = JoinedReader.name
+
+    def __init__(self, paths: Sequence[str | os.PathLike[str]], *args: Any, **options: Any) -> None:
+        self.paths = tuple(map(_absolute, paths))
+        super().__init__("", *args, **options)
+
+    def _located(self, path: str | os.PathLike[str]) -> str:
+        return ", ".join(self.paths)
+
+    def _open(self) -> Reader:
+        reader = open_packs(self.paths, self.fields or ())
+        for one in reader.readers:
+            if not len(one):
+                raise UsageError(f"{printable(one.path)}: holds no samples")
+        return reader
 
 
 def _open_once(expected: type[Reader], path: str, fields: Sequence[str]) -> Reader:
@@ -772,7 +813,7 @@ def dataset_named(name: str) -> type[PackDataset] | None:
 
 
 def open_dataset(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     format: str | None = None,
     transform: Transform | None = None,
@@ -787,7 +828,7 @@ def open_dataset(
     """Returns the Dataset of what lies at the path, a pack or a folder of images.
 
     Args:
-        path: A pack, or a folder of images.
+        path: A pack, or a folder of images; of several, one after the other: see `JoinedDataset`.
         format: Name of its format; by default it is told by its contents.
         transform: What to do to the image.
         target_transform: What to do to the label.
@@ -804,7 +845,13 @@ def open_dataset(
             another format.
         PackError: The pack cannot be read.
     """
-    return dataset_class(format or find_format(path).name)(
+    if not isinstance(path, str | os.PathLike):
+        if format is not None:
+            raise UsageError("several packs may be of several formats: leave format out")
+        made: Callable[..., PackDataset] = JoinedDataset
+    else:
+        made = dataset_class(format or find_format(path).name)
+    return made(
         path,
         transform,
         target_transform,

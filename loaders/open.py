@@ -8,7 +8,7 @@ the attempt is made again.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic, sleep
 from typing import Final, TypeVar
 
@@ -118,12 +118,15 @@ def _find_format(name: str) -> type[Reader]:
     )
 
 
-def open_pack(path: str | os.PathLike[str], format: str | None = None) -> Reader:
+def open_pack(
+    path: str | os.PathLike[str], format: str | None = None, fields: Sequence[str] = ()
+) -> Reader:
     """Returns the opened pack at the path.
 
     Args:
         path: A pack, or a folder of images.
         format: Name of its format; by default it is told by its contents.
+        fields: Those that are wanted, for formats that do not say which they have.
 
     Raises:
         UsageError: There is no format of that name.
@@ -133,6 +136,7 @@ def open_pack(path: str | os.PathLike[str], format: str | None = None) -> Reader
 
     def attempt() -> Reader:
         require_path(name)
-        return (_find_format(name) if format is None else READERS.load(format)).open(name)
+        found = _find_format(name) if format is None else READERS.load(format)
+        return found.open_with(name, fields)
 
     return retried(name, attempt)

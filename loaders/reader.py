@@ -25,9 +25,11 @@ from fastconv.loaders.errors import (
     PackChangedError,
     PackError,
     SampleError,
+    UsageError,
     printable,
 )
 from fastconv.loaders.files import MappedFile, unreadable
+from fastconv.loaders.identity import pack_id
 from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.registry import Registry
 from fastconv.loaders.sample import BadFile
@@ -141,6 +143,32 @@ class Reader(ABC):
             words = "its bytes are damaged, the checksum differs: fastconv repair can mend it"
             raise self.bad_sample(row, words, "corrupt", slot)
         return data
+
+    def check_table(self) -> None:
+        """Checks that the sample table of a pack is the one that was made.
+
+        Raises:
+            CorruptPackError: It is not: the pack's id is a hash over it.
+        """
+        known = self.meta.id and not self.root
+        if known and pack_id(self.meta, self.table) != self.meta.id:
+            raise CorruptPackError(
+                f"{printable(self.path)}: its sample table is damaged: fastconv repair mends it"
+            )
+
+    def require_checksums(self) -> None:
+        """Checks that the bytes can be compared with what was packed.
+
+        Raises:
+            CorruptPackError: They cannot, because a pack of fastconv has lost its table.
+            UsageError: There never were any checksums.
+        """
+        if not self.table.checksum:
+            problem = CorruptPackError if self.notices else UsageError
+            raise problem(
+                f"{printable(self.path)}: has no checksums: {self.no_checksums}, or leave out "
+                "verify=True"
+            )
 
     def read_many(
         self, rows: Sequence[int] | Rows, slots: Sequence[int] = (0,)

@@ -8,6 +8,7 @@
 | label | int64 (N,) | class id or integer label, -1 for none |
 | kind | uint8 (N,) | format of the image, a position in `fastconv.loaders.kinds.KINDS` |
 | width, height | uint32 (N,) | of the image in pixels as stored, 0 where unknown |
+| extra | uint32 (N,) | bytes between the image's own, where its format escapes some; rarely there |
 | path | uint8 (B,) | the paths, one after the other (see `SampleTable.path`) |
 | path_offset | uint64 (N + 1,) | where each path starts, and where the last one ends |
 | shard_row | int64 (S + 1,) | the first row of each shard, and N |
@@ -47,6 +48,9 @@ FIELD_COLUMNS: dict[str, np.dtype[Any]] = {
 }  # fmt: skip
 """Column that every field has one of -> its type."""
 
+EXTRA: np.dtype[Any] = np.dtype("<u4")
+"""Type of the column that only tables have of which a row needs it."""
+
 
 @dataclass(frozen=True, slots=True)
 class SampleTable:
@@ -56,6 +60,7 @@ class SampleTable:
         fields: Names of the fields, the image first, then sidecars by name.
         offset, size, checksum: One array for each field. `checksum` is empty where none are known.
         base: Added to `offset` of each field: where the field's data starts in the file.
+        extra: None where no row has any.
     """
 
     fields: tuple[str, ...]
@@ -70,6 +75,7 @@ class SampleTable:
     size: tuple[Ints, ...]
     checksum: tuple[Places, ...] = ()
     base: tuple[int, ...] = field(default=())
+    extra: npt.NDArray[np.uint32] | None = None
 
     def __post_init__(self) -> None:
         if not self.base:
@@ -95,7 +101,15 @@ class SampleTable:
             "path_offset": self.path_offset,
             "shard_row": self.shard_row,
         }
+        if self.extra is not None:
+            out["extra"] = self.extra
         return out
+
+    def extra_bytes(self, rows: slice) -> npt.NDArray[np.uint32]:
+        """Returns the column `extra` of a range of rows, also where there is none, uint32 (n,)."""
+        if self.extra is not None:
+            return self.extra[rows]
+        return np.zeros(len(self.label[rows]), EXTRA)
 
     def column_sizes(self) -> dict[str, int]:
         """Returns the bytes of each stored column, also while `offset` is not known yet."""
@@ -105,6 +119,8 @@ class SampleTable:
         rows["shard_row"] = self.shard_row.nbytes
         for column, dtype in FIELD_COLUMNS.items():
             rows |= {f"{column}/{name}": len(self) * dtype.itemsize for name in self.fields}
+        if self.extra is not None:
+            rows["extra"] = self.extra.nbytes
         return rows
 
     @classmethod
@@ -141,6 +157,7 @@ class SampleTable:
             for name, dtype in FIELD_COLUMNS.items()
             if name != "checksum" or f"checksum/{fields[0]}" in arrays
         }
+        extra = column("extra", EXTRA, count) if "extra" in arrays else None
         if int(got["path_offset"][-1]) != got["path"].shape[0]:
             raise ValueError("the paths of the sample table are cut short")
         rows = got["shard_row"].tolist()
@@ -149,7 +166,7 @@ class SampleTable:
         if got["kind"].max(initial=0) >= len(KINDS):
             raise ValueError("the sample table names an image format that does not exist")
         got["path_bytes"] = got.pop("path")
-        return cls(fields=tuple(fields), base=tuple(base), **got, **by_field)  # type: ignore[arg-type]
+        return cls(fields=tuple(fields), base=tuple(base), extra=extra, **got, **by_field)  # type: ignore[arg-type]
 
     def names(self, row: int) -> list[str]:
         """Returns the path of each field of a sample, "" where it lacks the field.

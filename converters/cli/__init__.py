@@ -29,6 +29,7 @@ PACKING, READING, MEASURING = "Make a pack, and go back", "Look", "Measure"
 COMMANDS = {
     "pack": PACKING,
     "convert": PACKING,
+    "merge": PACKING,
     "unpack": PACKING,
     "verify": PACKING,
     "repair": PACKING,

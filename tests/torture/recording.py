@@ -134,7 +134,15 @@ def recorded(disk: Disk, trace: Path, out: Path) -> Disk:
 
     for (began, known), call, words, result in calls(trace, at_begin):
         paths = [text for word in words for text in texts(word)]
-        if not any(map(inside, paths)) or result < 0:
+        if not any(map(inside, paths)):
+            continue
+        if result is None:  # its process was killed meanwhile
+            if call in ("write", "pwrite64") and (path := paths[0]) in names:
+                number, data = names[path], bytes_of(words[1])
+                place = int(words[3]) if call == "pwrite64" else position[number]
+                write(number, place, data[: there(path, place, data)])
+            continue
+        if result < 0:
             continue
         if call == "openat":
             path, flags = text_of(words[1]), words[2]
@@ -186,11 +194,19 @@ def recorded(disk: Disk, trace: Path, out: Path) -> Disk:
     return disk
 
 
+def there(path: str, place: int | None, data: bytes) -> int:
+    """Returns how many first bytes of what a killed process wrote have come to the file."""
+    found = Path(path).read_bytes() if os.path.isfile(path) else b""
+    found = found[-len(data) :] if place is None else found[place : place + len(data)]
+    same = (at for at in range(len(found), 0, -1) if data.startswith(found[:at]))
+    return next(same, 0)
+
+
 def calls(
     trace: Path, at_begin: Callable[[str], tuple[int, int | None]]
-) -> Iterator[tuple[tuple[int, int | None], str, list[str], int]]:
+) -> Iterator[tuple[tuple[int, int | None], str, list[str], int | None]]:
     """Yields the calls as they end: what `at_begin` gave for it when it began, its name, its words
-    and its result."""
+    and its result; None where the process was killed before."""
     begun: dict[str, tuple[tuple[int, int | None], str]] = {}
     for line in trace.read_text("ascii").splitlines():
         process, _, rest = line.partition(" ")
@@ -202,11 +218,15 @@ def calls(
         if rest.startswith("<... "):
             began, head = begun.pop(process)
             rest = head + rest.partition(" resumed>")[2]
+        elif rest.startswith("+++ ") and process in begun:
+            began, head = begun.pop(process)
+            rest = f"{head}) = ?"
         found = re.fullmatch(r"(\w+)\((.*)\)\s+= (-?\d+|\?).*", rest, re.DOTALL)
         if found is None:  # a process has ended
             continue
         call, words, result = found.groups()
-        yield began, call, words.split(", "), -1 if result == "?" else int(result)
+        words = words.removesuffix(" <unfinished ...>")
+        yield began, call, words.split(", "), None if result == "?" else int(result)
 
 
 def bytes_of(word: str) -> bytes:
