@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from fastconv.converters.report import PackFailedError, PackReport
     from fastconv.converters.scanning import ScanReport, scan
     from fastconv.converters.writer import Sharding
+    from fastconv.loaders.sample import Sample
 
 __all__ = [
     "PackFailedError",
     "PackReport",
     "RepairFailedError",
     "RepairReport",
+    "Sample",
     "ScanReport",
     "Sharding",
     "convert",
@@ -28,17 +30,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "PackFailedError": "report",
-    "PackReport": "report",
-    "RepairFailedError": "findings",
-    "RepairReport": "findings",
-    "ScanReport": "scanning",
-    "Sharding": "writer",
-    "convert": "converting",
-    "merge": "converting",
-    "pack": "packing",
-    "repair": "repairing",
-    "scan": "scanning",
+    "PackFailedError": "converters.report",
+    "PackReport": "converters.report",
+    "RepairFailedError": "converters.findings",
+    "RepairReport": "converters.findings",
+    "Sample": "loaders.sample",
+    "ScanReport": "converters.scanning",
+    "Sharding": "converters.writer",
+    "convert": "converters.converting",
+    "merge": "converters.converting",
+    "pack": "converters.packing",
+    "repair": "converters.repairing",
+    "scan": "converters.scanning",
 }
 
 
@@ -47,4 +50,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"fastconv.{_HOMES[name]}"), name)

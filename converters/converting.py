@@ -23,7 +23,7 @@ from fastconv.converters.packing import (
     taken_from,
     translated_errors,
 )
-from fastconv.converters.plan import Cut
+from fastconv.converters.plan import Cut, repeated_paths
 from fastconv.converters.report import PackReport, ProgressCallback
 from fastconv.converters.writer import Sharding
 from fastconv.loaders.arrays import Array
@@ -36,9 +36,6 @@ from fastconv.loaders.sample import IMAGE
 from fastconv.loaders.table import SampleTable
 
 __all__ = ["convert", "merge"]
-
-BLOCK = 4096
-"""Rows whose paths are looked at together."""
 
 
 def convert(
@@ -165,17 +162,7 @@ def refuse_same_paths(reader: JoinedReader) -> None:
     Raises:
         UsageError: They have.
     """
-    same = []
-    table, count = reader.table, len(reader)
-    hashes = np.empty(count, np.int64)
-    for start in range(0, count, BLOCK):
-        paths = table.paths(start, min(start + BLOCK, count))
-        hashes[start : start + len(paths)] = [hash(path) for path in paths]
-    order = np.argsort(hashes, kind="stable")
-    for at in np.flatnonzero(hashes[order][1:] == hashes[order][:-1]).tolist():
-        pair = int(order[at]), int(order[at + 1])
-        if table.path(pair[0]) == table.path(pair[1]):
-            same.append(pair)
+    same = repeated_paths(reader.table)
     if same:
         first, second = same[0]
         raise UsageError(

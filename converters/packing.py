@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -43,7 +43,7 @@ from fastconv.loaders.index import META_KEY
 from fastconv.loaders.kinds import EXTENSIONS
 from fastconv.loaders.listing import Listing
 from fastconv.loaders.meta import PackMeta
-from fastconv.loaders.sample import BadFile, Reason
+from fastconv.loaders.sample import BadFile, Reason, Sample
 from fastconv.loaders.table import SampleTable
 
 __all__ = ["Check", "pack"]
@@ -56,10 +56,15 @@ Source = Callable[[SampleTable, Cut], tuple[dict[str, Any], dict[str, Array]]]
 """Gives what a part's task says of where its fields come from."""
 
 
+SAMPLES = "samples"
+"""The file in OUT.partial with what a program has given."""
+
+
 def pack(
-    source: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    source: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] = "",
     *,
+    samples: Iterable[Sample] | None = None,
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
     sharding: Sharding | None = None,
@@ -77,16 +82,18 @@ def pack(
     progress: ProgressCallback | None = None,
     notice: Notice | None = None,
 ) -> PackReport:
-    """Packs a folder of images and returns what was done.
+    """Packs a folder of images, or samples that a program gives, and returns what was done.
 
     A run that was stopped, by whatever it was, leaves what it has finished in OUT.partial; the same
-    call goes on with that and ends with the same bytes.
+    call goes on with that and ends with the same bytes. Samples of a program are given anew.
 
     Works in a script without `if __name__ == "__main__"`: workers are processes of their own.
 
     Args:
         source: A folder, as torchvision's ImageFolder reads it.
         out: The pack to make; its ending tells the format.
+        samples: In place of a folder: `Sample`s, packed in this order. Each is written to a file in
+            OUT.partial and forgotten; then they are packed from there.
         format: Name of the format, where the ending does not tell it: a folder of shards.
         options: The format's own settings.
         sharding: How to cut a folder of shards (default: 256 MB each).
@@ -101,7 +108,8 @@ def pack(
         classes: Names of the classes, whose ids are their positions; an unknown class is an error.
         class_order: "sorted" as torchvision sorts them, "natural" compares digits as numbers.
         sidecars: Suffixes of files beside the images that become fields, such as "txt".
-        any_extension: Files of any name are looked at.
+        any_extension: Files of any name are looked at. Samples of a program need neither this nor
+            `labels` nor `sidecars`: they say all that themselves.
         progress: Called now and then, in this thread.
         notice: Called with each line that a user should see at once.
 
@@ -112,6 +120,20 @@ def pack(
         FastconvError: Something failed; nothing is left at `out` that was not there before.
     """
     began = time.monotonic()
+    if not out or (source is None) == (samples is None):
+        raise UsageError("pack needs a folder or samples, one of them, and the pack to make")
+    if samples is not None:
+        if labels is not True or sidecars or any_extension:
+            raise UsageError("samples have their own labels and sidecars: leave the options out")
+        from fastconv.converters.from_samples import pack_samples
+
+        return pack_samples(
+            samples, out, format=format, options=options, sharding=sharding, workers=workers,
+            check=check, max_pixels=max_pixels, strict=strict, overwrite=overwrite,
+            restart=restart, classes=classes, class_order=class_order, progress=progress,
+            notice=notice,
+        )  # fmt: skip
+    assert source is not None
     root, final = source_folder(source), os.fsdecode(out)
     notice = notice or (lambda line: None)
     check_arguments(workers, check)
@@ -148,6 +170,7 @@ def packed(
     notice: Notice,
     began: float,
     origin: Source | None = None,
+    target: Target | None = None,
 ) -> PackReport:
     """Packs what was listed, and returns what was done.
 
@@ -159,16 +182,20 @@ def packed(
         workers, check, max_pixels, strict, overwrite, restart, progress, notice: As for `pack`.
         began: When the run began, as `time.monotonic` counts.
         origin: Says where the bytes of a part come from; by default from the files of a folder.
+        target: Where the pack is made, if that is held already, with SAMPLES in it.
 
     Raises:
         UsageError, PackFailedError, FastconvError: As from `pack`.
     """
+    spool = () if target is None else (SAMPLES,)
     with engine_for(workers, len(listing), listing.bytes, check == "decode") as engine:
         run = Run(root, listing, output, engine, check, max_pixels, progress, notice, origin)
         if not len(listing):
+            if target is not None:
+                target.discard()
             raise PackFailedError(nothing_found(root, listing.bad), run.report(began))
         with translated_errors(output.out):
-            target = Target(output.out, notice)
+            target = target or Target(output.out, notice)
             try:
                 if target.published is not None:
                     run.about = target.published.about
@@ -179,7 +206,7 @@ def packed(
                         raise exists_already(output.out)
                     run.about = {}
                     target = Target(output.out, notice)
-                run.begin(target, plan, restart)
+                run.begin(target, plan, restart, spool)
                 engine.lock = target.path("workers")
                 table, layout, meta, folder = run.write(strict)
                 output.writer.finish(folder, layout, meta, table)
@@ -317,8 +344,9 @@ class Run:
         self.about: dict[str, Any] = {}
         self.hopeless = False
 
-    def begin(self, target: Target, plan: Plan, restart: bool) -> None:
-        """Takes up what an earlier run has finished, or notes what this one is about.
+    def begin(self, target: Target, plan: Plan, restart: bool, keep: Sequence[str] = ()) -> None:
+        """Takes up what an earlier run has finished, or notes what this one is about; `keep` are
+        names that belong to it already.
 
         Raises:
             UsageError: The earlier run was about something else.
@@ -336,7 +364,7 @@ class Run:
                 f"{', '.join(differences[:3])}{more}: undo that, or begin anew with --restart (in "
                 "Python restart=True)"
             )
-        target.start_over()
+        target.start_over(*keep)
         plan.write(path)
         self.journal = Journal(target.partial)
 

@@ -14,13 +14,16 @@ from fastconv.converters.writer import Layout
 from fastconv.loaders.listing import Listing
 from fastconv.loaders.table import SampleTable
 
-__all__ = ["Cut", "cut_parts", "new_table", "placed", "without"]
+__all__ = ["Cut", "cut_parts", "new_table", "placed", "repeated_paths", "without"]
 
 PART_BYTES = 16 << 20
 """What a part holds: enough that sending it costs nothing, few enough that all workers end together
 and that little is done twice after an interruption."""
 SAMPLE_COST = 8192
 """A sample counts as so many bytes more: opening a file costs about as much as copying these."""
+
+PATHS = 4096
+"""Paths that are looked at together."""
 
 
 class Cut(NamedTuple):
@@ -79,6 +82,24 @@ def without(table: SampleTable, rows: npt.NDArray[np.bool_]) -> SampleTable:
         size=tuple(column[keep] for column in table.size),
         checksum=tuple(column[keep] for column in table.checksum),
     )
+
+
+def repeated_paths(table: SampleTable) -> list[tuple[int, int]]:
+    """Returns pairs of rows with the same path: the first one that has it, and each later one."""
+    hashes = np.empty(len(table), np.int64)
+    for start in range(0, len(table), PATHS):
+        paths = table.paths(start, min(start + PATHS, len(table)))
+        hashes[start : start + len(paths)] = [hash(path) for path in paths]
+    order = np.argsort(hashes, kind="stable")
+    same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
+    first: dict[str, int] = {}
+    pairs = set()
+    for at in same.tolist():
+        for row in sorted((int(order[at]), int(order[at + 1]))):
+            other = first.setdefault(table.path(row), row)
+            if other != row:
+                pairs.add((other, row))
+    return sorted(pairs, key=lambda pair: pair[1])
 
 
 def cut_parts(table: SampleTable, layout: Layout) -> Iterator[Cut]:

@@ -169,9 +169,9 @@ class Target:
             self.remove(self.path(name))
         return bool(names)
 
-    def start_over(self) -> None:
-        """Removes what an unfinished run has left."""
-        if self.clear():
+    def start_over(self, *keep: str) -> None:
+        """Removes what an unfinished run has left, but for some names."""
+        if self.clear(("lock", "workers", *keep)):
             self._notice(f"discarded what an unfinished run left in {printable(self.partial)}")
 
     def remove(self, path: str) -> None:

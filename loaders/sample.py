@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-__all__ = ["IMAGE", "REASONS", "BadFile", "Reason"]
+__all__ = ["IMAGE", "REASONS", "BadFile", "Reason", "Sample"]
 
 IMAGE = "image"
 """The name by which a sample's image is asked for, whatever its format is."""
@@ -30,6 +31,23 @@ Reason = Literal[
     "duplicate_key",  # two samples with one key
 ]
 REASONS: tuple[str, ...] = get_args(Reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sample that comes from a program, to be packed.
+
+    Attributes:
+        path: Relative, with slashes, and another one for each sample: unpacking makes this file.
+        image: The image's bytes, of any format that is packed.
+        label: Name of its class, or an integer, or None.
+        sidecars: Other fields, name -> bytes: "txt", "json", "mask.png".
+    """
+
+    path: str
+    image: bytes | bytearray | memoryview
+    label: str | int | None = None
+    sidecars: Mapping[str, bytes | bytearray | memoryview] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

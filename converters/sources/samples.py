@@ -1,0 +1,215 @@
+"""Samples that come from a program: written one behind the other into a file, from which they are
+packed like those of any pack."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import IO
+
+import numpy as np
+
+from fastconv.converters.plan import repeated_paths, without
+from fastconv.converters.writer import Rows
+from fastconv.loaders.classes import ClassOrder, empty_classes_warning, sort_classes
+from fastconv.loaders.errors import UsageError, printable
+from fastconv.loaders.filenames import kind_code_of_name
+from fastconv.loaders.kinds import kind_code
+from fastconv.loaders.listing import Ignored, Ints, Listing, WalkOptions
+from fastconv.loaders.meta import LabelKind
+from fastconv.loaders.sample import IMAGE, BadFile, Sample
+from fastconv.loaders.table import SampleTable
+
+__all__ = ["written"]
+
+BUFFER = 1 << 20
+"""Bytes that are written together."""
+
+
+def written(
+    samples: Iterable[Sample],
+    path: str,
+    *,
+    classes: Sequence[str] | None,
+    class_order: ClassOrder,
+) -> tuple[Listing, SampleTable, Rows]:
+    """Writes samples into a file; returns them as if they had been listed, where all that were
+    written lie, and which of these they are, int64 (n,).
+
+    Those whose path cannot be a file's are bad; of two with one path the second is.
+
+    Args:
+        samples: They; each is forgotten when it is written.
+        path: The file; is made.
+        classes: Names of the classes, as `pack` takes them.
+        class_order: The order of names that are not given.
+
+    Raises:
+        UsageError: A label or a field cannot be one, or is no `Sample`.
+        OSError: The system refuses to write.
+    """
+    columns = Columns(classes)
+    with open(path, "wb", BUFFER) as file:
+        for sample in samples:
+            columns.add(sample, file)
+    return columns.finished(path, class_order)
+
+
+class Columns:
+    """What is known of samples, as they come: flat arrays.
+
+    Args:
+        classes: Names of the classes, if they are given.
+    """
+
+    def __init__(self, classes: Sequence[str] | None) -> None:
+        self.given = classes
+        self.number = {name: label for label, name in enumerate(classes or ())}
+        self.kind_of_labels: LabelKind = "none"
+        self.label, self.kind = array("q"), array("B")
+        self.paths, self.path_end = bytearray(), array("q", [0])
+        self.offset = {IMAGE: array("q")}
+        self.size = {IMAGE: array("q")}
+        self.bad: list[BadFile] = []
+        self.place = 0
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def add(self, sample: Sample, file: IO[bytes]) -> None:
+        """Writes a sample, and notes where it lies.
+
+        Raises:
+            UsageError: Its label or a field cannot be one.
+        """
+        if not isinstance(sample, Sample):
+            raise UsageError(f"samples are fastconv.converters.Sample, not {type(sample).__name__}")
+        if problem := problem_of_path(sample.path):
+            self.bad.append(BadFile(sample.path, "unsafe_path", problem))
+            return
+        label = self.label_of(sample)
+        for name in sample.sidecars.keys() - (self.size.keys() - {IMAGE}):
+            WalkOptions(sidecars=(name,))  # refuses what cannot be a field
+            self.size[name] = array("q", [-1]) * len(self)
+            self.offset[name] = array("q", [0]) * len(self)
+        for name, sizes in self.size.items():
+            data = sample.image if name == IMAGE else sample.sidecars.get(name)
+            sizes.append(-1 if data is None else memoryview(data).nbytes)
+            self.offset[name].append(self.place)
+            if data is not None:
+                file.write(data)
+                self.place += sizes[-1]
+        self.label.append(label)
+        # An image that does not say what it is, is told by its bytes.
+        self.kind.append(kind_code_of_name(sample.path.rpartition("/")[2]) or kind_code("jpg"))
+        self.paths += os.fsencode(sample.path)
+        self.path_end.append(len(self.paths))
+
+    def label_of(self, sample: Sample) -> int:
+        """Returns a sample's label as a number.
+
+        Raises:
+            UsageError: It is none, or of another kind than those before, or of no class.
+        """
+        label = sample.label
+        if label is None:
+            return -1
+        if isinstance(label, bool) or not isinstance(label, str | int):
+            raise UsageError(
+                f"{printable(sample.path)}: its label is a {type(label).__name__}: give the name "
+                "of a class, an integer, or None"
+            )
+        kind: LabelKind = "class" if isinstance(label, str) or self.given is not None else "int"
+        if self.kind_of_labels not in ("none", kind):
+            raise UsageError(
+                f"{printable(sample.path)}: its label is {label!r}: labels are all names of "
+                "classes, or all integers"
+            )
+        self.kind_of_labels = kind
+        if isinstance(label, str):
+            if self.given is None:
+                return self.number.setdefault(label, len(self.number))
+            if label not in self.number:
+                raise UsageError(
+                    f"{printable(sample.path)}: its class {printable(label)!r} is none of the "
+                    f"{len(self.number)} that were given"
+                )
+            return self.number[label]
+        limit = range(len(self.number)) if kind == "class" else range(-(2**63), 2**63)
+        if label not in limit:
+            raise UsageError(
+                f"{printable(sample.path)}: its label {label} is outside {limit.start} to "
+                f"{limit.stop - 1}"
+            )
+        return label
+
+    def finished(self, path: str, order: ClassOrder) -> tuple[Listing, SampleTable, Rows]:
+        """Returns the samples as if they had been listed, where all that were written lie, and
+        which of these they are, int64 (n,).
+
+        Args:
+            path: The file that they were written to.
+            order: Of the classes, where these were not given.
+        """
+        label: Ints = np.array(self.label, np.int64)
+        classes = tuple(self.given or ())
+        if self.given is None and self.kind_of_labels == "class":
+            classes = sort_classes(self.number, order)
+            new = {name: number for number, name in enumerate(classes)}
+            # The last one is for -1, no label.
+            label = np.array([*(new[name] for name in self.number), -1], np.int64)[label]
+        elif self.given is not None:
+            self.kind_of_labels = "class"
+        names = (IMAGE, *sorted(self.size.keys() - {IMAGE}))
+        count = len(self)
+        table = places = SampleTable(
+            fields=names,
+            label=label,
+            kind=np.array(self.kind, np.uint8),
+            width=np.zeros(count, np.uint32),
+            height=np.zeros(count, np.uint32),
+            path_bytes=np.frombuffer(self.paths, np.uint8),
+            path_offset=np.array(self.path_end, np.int64).astype(np.uint64),
+            shard_row=np.array([0, count], np.int64),
+            offset=tuple(np.array(self.offset[name], np.int64).astype(np.uint64) for name in names),
+            size=tuple(np.array(self.size[name], np.int64) for name in names),
+        )
+        again = np.zeros(count, np.bool_)
+        for first, later in repeated_paths(table):
+            again[later] = True
+            name = table.path(later)
+            message = f"sample {later} has the path of sample {first}"
+            self.bad.append(BadFile(name, "duplicate_key", message))
+        table, rows = without(table, again), np.flatnonzero(~again)
+        warnings = []
+        if classes:
+            labelled = table.label[table.label >= 0]
+            used = np.bincount(labelled, minlength=len(classes)).tolist()
+            warnings = empty_classes_warning(classes, used)
+        listing = Listing(
+            root=path,
+            fields=names,
+            label=table.label,
+            kind=table.kind,
+            path_bytes=table.path_bytes,
+            path_offset=table.path_offset,
+            size=table.size,
+            stamp=np.zeros(len(table), np.int64),
+            classes=classes,
+            labels=self.kind_of_labels,
+            bad=self.bad,
+            ignored=Ignored(),
+            warnings=warnings,
+            notices=[],
+        )
+        return listing, places, rows
+
+
+def problem_of_path(path: str) -> str:
+    """Returns what keeps a text from being the path of a sample; "" where nothing does."""
+    if not isinstance(path, str) or not path:
+        return "the path of a sample is a text"
+    if "\0" in path or path.startswith("/") or {"", ".", ".."} & set(path.split("/")):
+        return "the path of a sample is relative, without . and .. and empty parts"
+    return ""

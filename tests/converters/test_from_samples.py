@@ -1,0 +1,151 @@
+"""Samples that a program gives."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.converters.test_converting import content
+from tests.loaders.test_joined import make, png
+
+from fastconv.converters import PackFailedError, Sample, Sharding, pack
+from fastconv.loaders import UsageError, open_dataset
+
+
+def samples(tree: Path) -> Iterator[Sample]:
+    """Yields the samples of a folder of classes, with their captions."""
+    for file in sorted(tree.rglob("*.png")):
+        text = file.with_suffix(".txt")
+        sidecars = {"txt": text.read_bytes()} if text.exists() else {}
+        yield Sample(str(file.relative_to(tree)), file.read_bytes(), file.parent.name, sidecars)
+
+
+@pytest.mark.parametrize("format", ["lmdb", "webdataset", "hdf5"])
+@pytest.mark.parametrize("workers", [None, 2])
+def test_the_samples_of_a_folder_give_its_pack(
+    tmp_path: Path, format: str, workers: int | None
+) -> None:
+    tree = make(tmp_path / "tree", {"a": range(5), "b": range(5, 12)}, sidecars=True)
+    (tree / "a/003.txt").unlink()
+    (tree / "b/007.txt").write_text("")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    options: dict[str, Any] = {"format": format, "workers": workers}
+    if format == "webdataset":
+        options["sharding"] = Sharding(samples=5)
+    report = pack(samples=samples(tree), out=tmp_path / "one/out", **options)
+    pack(tree, tmp_path / "two/out", sidecars=("txt",), **options)
+    assert content(tmp_path / "one/out") == content(tmp_path / "two/out")
+    assert (report.samples, report.classes, report.fields) == (12, ("a", "b"), ("image", "txt"))
+
+
+def test_images_of_any_name_and_labels_of_any_kind(tmp_path: Path) -> None:
+    given = [Sample(f"x{n}", png(n), 7 * n, {"json": b"{}"} if n else {}) for n in range(3)]
+    given.append(Sample("last.jpeg", memoryview(png(9))))
+    pack(samples=given, out=tmp_path / "out.tar")
+    dataset = open_dataset(tmp_path / "out.tar", fields=("image", "json"), decode=None)
+    assert [*dataset] == [
+        (png(0), None, 0), (png(1), b"{}", 7), (png(2), b"{}", 14), (png(9), None, -1)
+    ]  # fmt: skip
+    assert [path for path, _ in dataset.samples] == ["x0", "x1", "x2", "last.jpeg"]
+
+
+def test_classes_that_are_given(tmp_path: Path) -> None:
+    given = [Sample("a.png", png(1), "dog"), Sample("b.png", png(2), 0)]
+    pack(samples=given, out=tmp_path / "out.h5", classes=("cat", "dog"))
+    dataset = open_dataset(tmp_path / "out.h5")
+    assert (dataset.classes, dataset.targets.tolist()) == (["cat", "dog"], [1, 0])
+    for label, words in (("cow", "a.png: its class 'cow' is none of the 2"), (2, "outside 0 to 1")):
+        with pytest.raises(UsageError, match=words):
+            pack(
+                samples=[Sample("a.png", png(1), label)], out=tmp_path / "o.h5", classes=("x", "y")
+            )
+
+
+def test_what_is_bad_is_named_and_the_rest_is_packed(tmp_path: Path) -> None:
+    names = ["a.png", "../b.png", "/c.png", "d.png", "a.png", "e.png", "f\0.png", ""]
+    given = [Sample(name, b"text" if name == "d.png" else png(1)) for name in names]
+    report = pack(samples=given, out=tmp_path / "out.lmdb")
+    assert {(bad.path, bad.reason) for bad in report.bad} == {
+        ("../b.png", "unsafe_path"), ("/c.png", "unsafe_path"), ("f\0.png", "unsafe_path"),
+        ("", "unsafe_path"), ("a.png", "duplicate_key"), ("d.png", "not_an_image"),
+    }  # fmt: skip
+    dataset = open_dataset(tmp_path / "out.lmdb")
+    assert [path for path, _ in dataset.samples] == ["a.png", "e.png"]
+
+
+class Mine(Exception):
+    pass
+
+
+def failing() -> Iterator[Sample]:
+    yield Sample("a.png", png(1))
+    raise Mine
+
+
+def test_nothing_is_left_of_what_fails(tmp_path: Path) -> None:
+    out = tmp_path / "out.lmdb"
+    cases: list[tuple[Any, type[Exception], str]] = [
+        (failing(), Mine, "$"),
+        ([], PackFailedError, "no images found"),
+        ([Sample("a.png", b"")], PackFailedError, "no usable image"),
+        ([Sample("a.png", png(1), 1), Sample("b.png", png(1), "x")], UsageError, "all integers"),
+        ([Sample("a.png", png(1), 1.5)], UsageError, "its label is a float"),  # type: ignore[arg-type]
+        ([Sample("a.png", png(1), None, {"image": b""})], UsageError, "something else inside"),
+        ([("a.png", png(1))], UsageError, "not tuple"),
+    ]
+    for given, error, words in cases:
+        with pytest.raises(error, match=words):
+            pack(samples=given, out=out)
+        assert os.listdir(tmp_path) == []
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    for arguments in (
+        {}, {"source": tmp_path}, {"samples": []}, {"source": tmp_path, "samples": [], "out": "x"},
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match="pack needs"):
+            pack(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="their own labels and sidecars"):
+        pack(samples=[], out=tmp_path / "x.h5", sidecars=("txt",))
+
+
+def test_samples_are_forgotten_when_they_are_written(tmp_path: Path) -> None:
+    def given() -> Iterator[Sample]:
+        for number in range(50):
+            gc.collect()
+            held = sum(type(thing) is Sample for thing in gc.get_objects())
+            assert held <= 2
+            yield Sample(f"{number}.png", png(number))
+
+    assert pack(samples=given(), out=tmp_path / "out.tar").samples == 50
+
+
+KILLED = """
+import os, signal, sys
+from fastconv.converters import Sample, pack
+def given():
+    yield Sample("a.png", open(sys.argv[1], "rb").read())
+    os.kill(os.getpid(), signal.SIGKILL)
+pack(samples=given(), out=sys.argv[2])
+"""
+
+
+def test_a_run_that_was_killed_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png(1))
+    out = tmp_path / "out.tar"
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "a.png"), str(out)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert (tmp_path / "out.tar.partial/samples").exists()
+    notes: list[str] = []
+    pack(samples=[Sample("b.png", png(2))], out=out, notice=notes.append)
+    assert len(notes) == 1
+    assert "discarded what an unfinished run left" in notes[0]
+    assert sorted(os.listdir(tmp_path)) == ["a.png", "out.tar", "out.tar.index.safetensors"]
