@@ -6,8 +6,9 @@
     train = open_dataset("train.lmdb", decode=RandomResizedCrop(224, flip=0.5))  # much faster
 
 Every format has its own Dataset too, named by its reader: `LMDBDataset`, `WebDatasetDataset`,
-`HDF5Dataset`, `ImageFolderDataset` and those of plug-ins. Importing this package is quick: PyTorch
-and a format come with the first name that needs them.
+`HDF5Dataset`, `ParquetDataset`, `TFRecordDataset`, `RecordIODataset`, `ImageFolderDataset` and those
+of plug-ins. Importing this package is quick: PyTorch and a format come with the first name that
+needs them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from fastconv.loaders.errors import (
 __all__ = [
     "CenterCrop",
     "CorruptPackError",
+    "ExactDistributedSampler",
     "FastLoader",
     "FastconvError",
     "HDF5Dataset",
@@ -41,10 +43,13 @@ __all__ = [
     "PackDataset",
     "PackError",
     "PackNotFoundError",
+    "ParquetDataset",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
+    "RecordIODataset",
     "Resize",
     "SampleError",
+    "TFRecordDataset",
     "UsageError",
     "WebDatasetDataset",
     "collate",
@@ -63,6 +68,7 @@ if TYPE_CHECKING:
     )
     from fastconv.loaders.loader import FastLoader, collate, make_loader
     from fastconv.loaders.open import open_pack
+    from fastconv.loaders.sampling import ExactDistributedSampler
 
     # What the registry gives at run time, for tools that read the source.
     class HDF5Dataset(PackDataset): ...
@@ -71,11 +77,18 @@ if TYPE_CHECKING:
 
     class LMDBDataset(PackDataset): ...
 
+    class ParquetDataset(PackDataset): ...
+
+    class RecordIODataset(PackDataset): ...
+
+    class TFRecordDataset(PackDataset): ...
+
     class WebDatasetDataset(PackDataset): ...
 
 else:
     _MODULES = {
         "CenterCrop": "decoders",
+        "ExactDistributedSampler": "sampling",
         "FastLoader": "loader",
         "JoinedDataset": "datasets",
         "PackDataset": "datasets",

@@ -52,15 +52,15 @@ class DeviceMover:
             shift = (mean / std).to(self.dtype).view(3, 1, 1).to(device)
             self.mean_std = scale, shift
 
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yields the batches, moved."""
+    def __call__(self, batches: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+        """Yields the batches, moved, each with its number."""
         if self.device is not None and self.device.type == "cuda":
             yield from self._beside(batches)
             return
-        for batch in batches:
+        for number, batch in batches:
             moved = self._moved(batch, False)
             if moved is not None:
-                yield self._converted(moved)
+                yield number, self._converted(moved)
 
     def _moved(self, batch: Any, beside: bool) -> Any:
         if self.device is None:
@@ -84,7 +84,7 @@ class DeviceMover:
         scale, shift = self.mean_std
         return images.to(self.dtype).mul_(scale).sub_(shift), *labels
 
-    def _beside(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def _beside(self, batches: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
         """Yields batches on the GPU: each is copied on a stream of its own while the one before is
         used.
 
@@ -92,16 +92,16 @@ class DeviceMover:
         GPU's memory is known to both streams, so neither is given to somebody else too early.
         """
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        copied: deque[tuple[Any, torch.cuda.Event]] = deque()
+        copied: deque[tuple[int, Any, torch.cuda.Event]] = deque()
         sources: deque[tuple[Any, torch.cuda.Event]] = deque()
-        for batch in batches:
+        for number, batch in batches:
             with torch.cuda.stream(stream):
                 moved = self._moved(batch, True)
                 if moved is None:  # all that was left of it could not be decoded
                     continue
                 moved = self._converted(moved)
                 event = stream.record_event()
-            copied.append((moved, event))
+            copied.append((number, moved, event))
             sources.append((batch, event))
             del batch, moved
             while sources and sources[0][1].query():  # type: ignore[no-untyped-call]
@@ -112,10 +112,10 @@ class DeviceMover:
             yield self._ready(*copied.popleft())
         stream.synchronize()  # for what is still copied from
 
-    def _ready(self, moved: Any, event: torch.cuda.Event) -> Any:
+    def _ready(self, number: int, moved: Any, event: torch.cuda.Event) -> tuple[int, Any]:
         current = torch.cuda.current_stream(self.device)
         current.wait_event(event)
         for part in moved if isinstance(moved, tuple | list) else (moved,):
             if isinstance(part, torch.Tensor):
                 part.record_stream(current)
-        return moved
+        return number, moved

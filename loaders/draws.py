@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["draws"]
+__all__ = ["draws", "numbers"]
 
 GAMMA = 0x9E3779B97F4A7C15
 """2**64 divided by the golden ratio, made odd: the step of the count."""
@@ -37,12 +37,12 @@ def draws(
         count: How many numbers each of them needs. The first ones are the same for any count.
     """
     seeds = np.array([seed % (1 << 64)], np.uint64)
-    states = _numbers(_numbers(seeds, np.array([epoch])), rows)
-    bits = _numbers(states[:, np.newaxis], np.arange(count)) >> np.uint64(11)
+    states = numbers(numbers(seeds, np.array([epoch])), rows)
+    bits = numbers(states[:, np.newaxis], np.arange(count)) >> np.uint64(11)
     return bits.astype(np.float64) * 2.0**-53  # a float64 holds 53 bits
 
 
-def _numbers(
+def numbers(
     states: npt.NDArray[np.uint64], places: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint64]:
     """Returns the numbers at these places of the generators that have these states."""

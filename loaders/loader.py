@@ -194,6 +194,7 @@ class FastLoader(Iterable[Batch]):
         if size is None and (normalize is not None or dtype is not None):
             raise UsageError("normalize and dtype need a decoder whose results are of one size")
         self._move = DeviceMover(self.device, normalize, dtype)
+        self._place = Place(self.batch_sampler)
         self.skipped: list[str] = []
 
     @property
@@ -213,10 +214,32 @@ class FastLoader(Iterable[Batch]):
         """Returns how many batches a pass gives."""
         return len(self.batch_sampler)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the place after the last batch that was handed out, whatever is made ahead; JSON.
+
+        A loader of the same Dataset and seed that loads it goes on there, also one with another
+        number of workers, another batch size, or, with an `ExactDistributedSampler`, on another
+        number of ranks.
+        """
+        return self._place.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Lets the next pass go on from the place of a state, at once; those after it are whole.
+
+        Raises:
+            UsageError: It is of another Dataset, seed or order.
+        """
+        self._place.load_state_dict(state)
+
     def __iter__(self) -> Iterator[Batch]:
+        self._place.start()
         epoch = _Epoch(self)
         try:
-            yield from self._move(epoch)
+            for number, batch in self._move(epoch):
+                self._place.batches = number
+                yield batch
+                del batch  # whose memory is used again when nobody has it
+            self._place.end()
         finally:
             epoch.close()
             self.skipped = epoch.skipped
@@ -225,6 +248,42 @@ class FastLoader(Iterable[Batch]):
                 _log.warning(
                     "samples skipped: %d, the first: %s", len(epoch.skipped), epoch.skipped[0]
                 )
+
+
+class Place:
+    """How far the passes of a loader are, in batches that were handed out.
+
+    Args:
+        sampler: Gives the indices of the batches.
+
+    Attributes:
+        batches: How many of a pass were handed out.
+    """
+
+    def __init__(self, sampler: EpochBatchSampler) -> None:
+        self._sampler = sampler
+        self._under_way: tuple[int, int] | None = None
+        self.batches = 0
+
+    def start(self) -> None:
+        """Notes that a pass begins."""
+        self._under_way = self._sampler.next_epoch(), self._sampler.begin
+        self.batches = 0
+
+    def end(self) -> None:
+        """Notes that a pass is over."""
+        self._under_way = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the place: in the pass under way, or at the beginning of the next one."""
+        if self._under_way is None:
+            return self._sampler.state(self._sampler.next_epoch(), self._sampler.begin, 0)
+        return self._sampler.state(*self._under_way, self.batches)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Lets the next pass begin at a place."""
+        self._sampler.go_on(state)
+        self._under_way = None
 
 
 def whole_of(dataset: Any) -> tuple[Any, npt.NDArray[np.int64] | None]:
@@ -284,8 +343,8 @@ class _Pending:
                 self.done.set()
 
 
-class _Epoch(Iterator[Batch]):
-    """One pass: its threads, and the batches that they are making."""
+class _Epoch(Iterator[tuple[int, Batch]]):
+    """One pass: its threads, and the batches that they are making, each with its number from 1."""
 
     def __init__(self, loader: FastLoader) -> None:
         self.loader = loader
@@ -294,6 +353,7 @@ class _Epoch(Iterator[Batch]):
         self.skipped: list[str] = []
         self.on_cpu = 0
         self.pending: deque[_Pending] = deque()
+        self.number = 0
         self.parts: queue.SimpleQueue[tuple[_Pending, int] | None] = queue.SimpleQueue()
         self.closed = False
         self.threads = [
@@ -346,7 +406,7 @@ class _Epoch(Iterator[Batch]):
             for start in range(0, len(batch), PART):
                 self.parts.put((pending, start))
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> tuple[int, Batch]:
         while True:
             self.fill()
             if not self.pending:
@@ -355,9 +415,10 @@ class _Epoch(Iterator[Batch]):
             pending.done.wait()
             if pending.error is not None:
                 raise pending.error[1]
+            self.number += 1
             batch = self.collated(pending)
             if batch is not None:
-                return batch
+                return self.number, batch
 
     def collated(self, pending: _Pending) -> Batch | None:
         """Returns a finished batch, None where all of its samples were skipped."""
@@ -402,10 +463,30 @@ class _Epoch(Iterator[Batch]):
 
 
 class _ProcessLoader(DataLoader[Any]):
-    """A DataLoader that leaves out batches of which nothing is left."""
+    """A DataLoader that leaves out batches of which nothing is left, and knows how far it is."""
+
+    batch_sampler: EpochBatchSampler
+
+    def __init__(self, dataset: Any, batch_sampler: EpochBatchSampler, **options: Any) -> None:
+        super().__init__(dataset, batch_sampler=batch_sampler, **options)
+        self._place = Place(batch_sampler)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what `FastLoader.state_dict` does: either goes on from the other's."""
+        return self._place.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Lets the next pass go on from the place of a state, as `FastLoader.load_state_dict`
+        does."""
+        self._place.load_state_dict(state)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        return (batch for batch in super().__iter__() if batch is not None)
+        self._place.start()
+        for number, batch in enumerate(super().__iter__(), 1):
+            self._place.batches = number
+            if batch is not None:
+                yield batch
+        self._place.end()
 
 
 def make_loader(

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fastconv.loaders.draws import _numbers, draws
+from fastconv.loaders.draws import draws, numbers
 
 ROWS = np.arange(20_000)
 
@@ -18,10 +18,10 @@ def correlation(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) ->
 def test_the_generator_is_splitmix64() -> None:
     # The first outputs of its authors' C code for the seed 1234567.
     known = [6457827717110365317, 3203168211198807973, 9817491932198370423]
-    assert _numbers(np.array([1234567], np.uint64), np.arange(3)).tolist() == known
+    assert numbers(np.array([1234567], np.uint64), np.arange(3)).tolist() == known
 
 
-def test_numbers_never_change() -> None:
+def testnumbers_never_change() -> None:
     # A run that is resumed with a newer fastconv has to see the same crops.
     assert draws(7, 3, np.array([0, 5]), 2).tolist() == [
         [0.49829836287224416, 0.13480091357960666],
@@ -29,7 +29,7 @@ def test_numbers_never_change() -> None:
     ]
 
 
-def test_numbers_do_not_depend_on_the_batch() -> None:
+def testnumbers_do_not_depend_on_the_batch() -> None:
     together = draws(1, 2, ROWS, 5)
     assert together.shape == (len(ROWS), 5)
     assert together.dtype == np.float64
@@ -41,7 +41,7 @@ def test_numbers_do_not_depend_on_the_batch() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, -1, (1 << 64) - 1, 123456789])
-def test_numbers_are_uniform(seed: int) -> None:
+def testnumbers_are_uniform(seed: int) -> None:
     numbers = draws(seed, 0, ROWS, 10)
     assert numbers.min() >= 0
     assert numbers.max() < 1

@@ -325,16 +325,18 @@ def test_collate_leaves_out_what_was_skipped() -> None:
 
 
 def test_order_of_an_epoch() -> None:
-    order = epoch_order(1000, 1, 2, True)
+    places = np.arange(1000)
+    order = epoch_order(places, 1000, 1, 2, True)
     assert sorted(order.tolist()) == list(range(1000))
-    assert order.tolist() == epoch_order(1000, 1, 2, True).tolist()
-    assert order.tolist() != epoch_order(1000, 1, 3, True).tolist()
-    assert epoch_order(5, 1, 3, False).tolist() == [0, 1, 2, 3, 4]
+    assert order[:7].tolist() == epoch_order(places[:7], 1000, 1, 2, True).tolist()
+    assert order.tolist() != epoch_order(places, 1000, 1, 3, True).tolist()
+    assert order.tolist() != epoch_order(places, 1000, 2, 2, True).tolist()
+    assert epoch_order(places[:5], 5, 1, 3, False).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_epoch_of_a_sampler_that_was_told_one() -> None:
     sampler = DistributedSampler(range(4), num_replicas=1, rank=0)  # type: ignore[arg-type, var-annotated]
-    batches = EpochBatchSampler(None, 4, sampler=sampler)
+    batches = EpochBatchSampler(4, 4, sampler=sampler)
     sampler.set_epoch(7)
     (batch,) = batches
     assert isinstance(batch, EpochBatch)
