@@ -17,9 +17,10 @@ PIP_INSTALL := $(PY) -m pip install $(if $(MAKE_TERMOUT),,--quiet) \
 RUN := $(VENV)/run.stamp
 TEST := $(VENV)/test.stamp
 DEV := $(VENV)/dev.stamp
+INTEROP := .venv-interop
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test torture lint types format build bench check clean
+.PHONY: help install demo test interop torture lint types format build bench check clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -31,6 +32,9 @@ demo: $(RUN)  ## Make some images, pack them in all formats, read them back, pri
 
 test: $(TEST)  ## Run the tests
 	$(PY) -m pytest -n 2 $(ARGS)
+
+interop: $(INTEROP)/run.stamp  ## Test with the libraries of other projects (2.7 GB in .venv-interop)
+	FASTCONV_INTEROP=1 $(INTEROP)/bin/python -m pytest tests/interop $(ARGS)
 
 torture: $(TEST)  ## Kill, cut power and fill disks, over and over (30 minutes; root sees more)
 	$(PY) -m pytest tests/contract/test_replacement.py -m torture -q -o timeout=600 -o faulthandler_timeout=500
@@ -58,7 +62,7 @@ bench: $(RUN)  ## Measure; see benchmarks/
 check: test lint types build  ## All that must pass before a commit
 
 clean:  ## Remove .venv and everything else made here
-	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(INTEROP) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The build backend is installed beside fastconv, so that it is pinned too.
@@ -71,6 +75,14 @@ $(RUN): pyproject.toml constraints.txt
 
 $(TEST): $(RUN)
 	@$(PIP_INSTALL) --group test
+	@touch $@
+
+# Over .venv: what is there, torch above all, is not installed again.
+$(INTEROP)/run.stamp: $(TEST) tests/interop/requirements.txt
+	@echo "Installing the libraries of other projects into $(INTEROP): two minutes"
+	@sh scripts/make_venv_over.sh $(INTEROP) $(VENV)
+	@$(PY) -m pip --python $(INTEROP)/bin/python install $(if $(MAKE_TERMOUT),,--quiet) \
+		--disable-pip-version-check --no-deps -r tests/interop/requirements.txt
 	@touch $@
 
 $(DEV): $(TEST)

@@ -45,6 +45,7 @@ def convert(
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
     sharding: Sharding | None = None,
+    index_for: Sequence[str] = (),
     workers: int | None = None,
     strict: bool = False,
     overwrite: bool = False,
@@ -62,8 +63,8 @@ def convert(
     Args:
         source: A pack of any format, or a folder of images.
         out: The pack to make; its ending tells the format.
-        format, options, sharding, workers, strict, overwrite, restart, progress, notice: As for
-            `pack`.
+        format, options, sharding, index_for, workers, strict, overwrite, restart, progress, notice:
+            As for `pack`.
 
     Raises:
         UsageError: An argument is wrong; nothing was done.
@@ -77,8 +78,9 @@ def convert(
         return pack(
             source, out, format=format, options=options, sharding=sharding, workers=workers,
             strict=strict, overwrite=overwrite, restart=restart, progress=progress, notice=notice,
+            index_for=index_for,
         )  # fmt: skip
-    output = output_of([reader], out, format, options, sharding, overwrite)
+    output = output_of([reader], out, format, options, sharding, overwrite, index_for)
     return made_of(
         [reader], reader.table, listed(reader, output), output, workers=workers, strict=strict,
         overwrite=overwrite, restart=restart, progress=progress, notice=notice, began=began,
@@ -92,6 +94,7 @@ def merge(
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
     sharding: Sharding | None = None,
+    index_for: Sequence[str] = (),
     workers: int | None = None,
     strict: bool = False,
     overwrite: bool = False,
@@ -107,8 +110,8 @@ def merge(
     Args:
         sources: Packs, of one format or several.
         out: The pack to make; its ending tells the format.
-        format, options, sharding, workers, strict, overwrite, restart, progress, notice: As for
-            `pack`.
+        format, options, sharding, index_for, workers, strict, overwrite, restart, progress, notice:
+            As for `pack`.
 
     Raises:
         UsageError: An argument is wrong, two samples have the same path, or the labels do not go
@@ -123,7 +126,7 @@ def merge(
         if one.root:
             raise UsageError(f"{printable(one.path)}: a folder of images: pack it first")
     refuse_same_paths(reader)
-    output = output_of(reader.readers, out, format, options, sharding, overwrite)
+    output = output_of(reader.readers, out, format, options, sharding, overwrite, index_for)
     return made_of(
         reader.readers, reader.table, listed(reader, output), output, workers=workers,
         strict=strict, overwrite=overwrite, restart=restart, progress=progress, notice=notice,
@@ -138,6 +141,7 @@ def output_of(
     options: Mapping[str, Any] | None,
     sharding: Sharding | None,
     overwrite: bool,
+    index_for: Sequence[str],
 ) -> Output:
     """Returns what OUT is to be.
 
@@ -149,7 +153,7 @@ def output_of(
         if os.path.realpath(reader.path) == os.path.realpath(final):
             raise UsageError(f"{printable(final)}: is the pack that is converted: name another OUT")
     with translated_errors(final):
-        output = choose_output(final, format, options, sharding, overwrite)
+        output = choose_output(final, format, options, sharding, overwrite, index_for)
     for reader in readers:
         if os.path.isdir(reader.path):
             output.refuse_inside(reader.path)

@@ -45,6 +45,7 @@ def pack_samples(
     format: str | None,
     options: Mapping[str, Any] | None,
     sharding: Sharding | None,
+    index_for: Sequence[str],
     workers: int | None,
     check: Check,
     max_pixels: int,
@@ -62,8 +63,8 @@ def pack_samples(
 
     Args:
         samples: They; the iterator is closed when something fails.
-        out, format, options, sharding, workers, check, max_pixels, strict, overwrite, restart,
-        classes, class_order, progress, notice: As for `pack`.
+        out, format, options, sharding, index_for, workers, check, max_pixels, strict, overwrite,
+        restart, classes, class_order, progress, notice: As for `pack`.
 
     Raises:
         UsageError, PackFailedError, FastconvError: As from `pack`.
@@ -72,7 +73,7 @@ def pack_samples(
     notice = notice or (lambda line: None)
     check_arguments(workers, check)
     with translated_errors(final):
-        output = choose_output(final, format, options, sharding, overwrite)
+        output = choose_output(final, format, options, sharding, overwrite, index_for)
         target = held(output.out, overwrite, restart, notice)
         try:
             spool = target.path(SAMPLES)

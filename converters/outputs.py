@@ -8,14 +8,23 @@ import errno
 import os
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fastconv.converters.indexes.kinds import (
+    check_tools,
+    every_index,
+    index_files,
+    missing,
+    names_below,
+    wrong,
+)
+from fastconv.converters.indexes.pack import Files, IndexedPack
 from fastconv.converters.target import exists_already, left_by_killed_run
 from fastconv.converters.writer import WRITERS, Sharding, Writer
 from fastconv.loaders.errors import FastconvError, UsageError, printable
-from fastconv.loaders.index import load_index
+from fastconv.loaders.index import is_being_published, load_index
 from fastconv.loaders.open import open_pack
 
 __all__ = ["Output", "choose_output", "parse_options"]
@@ -35,12 +44,16 @@ class Output:
         writer: Writes its format.
         stem: What its shards are called after; None: it is not cut into shards.
         sharding: How it is cut.
+        tools: Those whose index files it is to have.
+        stale: Index files beside a single file that go when it is replaced.
     """
 
     out: str
     writer: Writer
     stem: str | None
     sharding: Sharding
+    tools: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
 
     @property
     def is_file(self) -> bool:
@@ -68,11 +81,13 @@ def choose_output(
     options: Mapping[str, Any] | None,
     sharding: Sharding | None,
     overwrite: bool,
+    index_for: Sequence[str] = (),
 ) -> Output:
     """Returns what OUT is to be.
 
     Raises:
-        UsageError: The format is unknown, cannot be cut into shards, or OUT cannot be made there.
+        UsageError: The format is unknown, cannot be cut into shards, has no index for a tool, or
+            OUT cannot be made there.
     """
     out = out.rstrip("/") or out
     writer = choose_writer(out, format)
@@ -103,8 +118,12 @@ def choose_output(
         raise UsageError(f"{printable(parent)}: no such folder: make it first")
     if os.path.lexists(out):
         refuse_overwrite(out, overwrite)
-    refuse_beside(out, stem is None and not writer.is_folder and not writer.table_inside)
-    return Output(out, writer(typed_options(writer, options or {})), stem, sharding or Sharding())
+    alone = stem is None and not writer.is_folder
+    tools = check_tools(index_for, writer.name, writer.title, alone=alone)
+    refuse_beside(out, alone and not writer.table_inside)
+    made = writer(typed_options(writer, options or {}))
+    stale = refuse_indexes(out, made, tools) if alone else ()
+    return Output(out, made, stem, sharding or Sharding(), tools, stale)
 
 
 def choose_writer(out: str, format: str | None) -> type[Writer]:
@@ -141,15 +160,15 @@ def refuse_overwrite(out: str, overwrite: bool) -> None:
             "another OUT"
         )
     if os.path.isdir(out) and not os.path.islink(out) and os.listdir(out):
+        own: set[str] = set()
         try:
-            meta = open_pack(out).meta
+            reader = open_pack(out)
+            if reader.meta.id:
+                pack = IndexedPack.at(out, reader.meta, reader.table)
+                own = {*type(pack.writer).own_files, *pack.names, *every_index(pack)}
         except FastconvError as error:
             raise_refusal(error)
-            meta = None
-        own: set[str] = set()
-        if meta is not None and meta.id:
-            own = {*WRITERS.load(meta.format).own_files, *(shard.name for shard in meta.shards)}
-        if not own.issuperset(os.listdir(out)):
+        if not own or not own.issuperset(names_below(out)):
             raise UsageError(
                 f"{printable(out)}: a folder that is not a pack, or holds other files too: it is "
                 "not overwritten, remove it yourself"
@@ -176,6 +195,48 @@ def refuse_beside(out: str, table_beside: bool) -> None:
                 ours = False
         if not ours:
             raise UsageError(f"{printable(name)}: is in the way and not fastconv's: move it away")
+
+
+def refuse_indexes(out: str, writer: Writer, tools: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of index files beside OUT that belong to the single file there; refuses to
+    replace others.
+
+    Args:
+        out: The file that is to be made.
+        writer: Of its format.
+        tools: Those whose index files it will have.
+
+    Raises:
+        UsageError: Something else is in the way.
+    """
+    if is_being_published(out):  # by a run that was killed: the next one puts all in its place
+        return ()
+    own = own_indexes(out)
+    new = index_files(IndexedPack.empty(out, writer), tools)
+    absent = missing(os.path.dirname(out) or ".", new)
+    for name in new:
+        if name not in own and name not in absent:
+            path = os.path.join(os.path.dirname(out), name)
+            raise UsageError(
+                f"{printable(path)}: is in the way, and not the index of {printable(out)}: "
+                "move it away"
+            )
+    return tuple(name for name in own if name not in new)
+
+
+def own_indexes(out: str) -> Files:
+    """Returns the index files beside a single file that are its own: right to the byte."""
+    try:
+        reader = open_pack(out)
+        if not reader.meta.id:
+            return {}
+        pack = IndexedPack.at(out, reader.meta, reader.table)
+        files = every_index(pack)
+    except FastconvError as error:  # nothing there, or nothing of ours
+        raise_refusal(error)
+        return {}
+    others = {*missing(pack.folder, files), *wrong(pack.folder, files)}
+    return {name: make for name, make in files.items() if name not in others}
 
 
 def raise_refusal(error: BaseException) -> None:

@@ -11,9 +11,10 @@ import errno
 import json
 import os
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -24,6 +25,8 @@ from fastconv.converters.check import MAX_PIXELS
 from fastconv.converters.engines.choice import Engine, engine_for
 from fastconv.converters.engines.inline import InlineEngine
 from fastconv.converters.engines.local import Answer, Task
+from fastconv.converters.indexes.kinds import index_files, write_files
+from fastconv.converters.indexes.pack import IndexedPack
 from fastconv.converters.journal import Journal, Plan, has_records
 from fastconv.converters.outputs import Output, choose_output
 from fastconv.converters.plan import Cut, cut_parts, new_table, placed, without
@@ -68,6 +71,7 @@ def pack(
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
     sharding: Sharding | None = None,
+    index_for: Sequence[str] = (),
     workers: int | None = None,
     check: Check = "fast",
     max_pixels: int = MAX_PIXELS,
@@ -97,6 +101,7 @@ def pack(
         format: Name of the format, where the ending does not tell it: a folder of shards.
         options: The format's own settings.
         sharding: How to cut a folder of shards (default: 256 MB each).
+        index_for: Tools for which index files are written, such as "dali".
         workers: Number of processes; by default one a core, or none where the work is done sooner
             in this process.
         check: "fast" looks at each image's signature and header, "decode" decodes all its pixels.
@@ -128,8 +133,8 @@ def pack(
         from fastconv.converters.from_samples import pack_samples
 
         return pack_samples(
-            samples, out, format=format, options=options, sharding=sharding, workers=workers,
-            check=check, max_pixels=max_pixels, strict=strict, overwrite=overwrite,
+            samples, out, format=format, options=options, sharding=sharding, index_for=index_for,
+            workers=workers, check=check, max_pixels=max_pixels, strict=strict, overwrite=overwrite,
             restart=restart, classes=classes, class_order=class_order, progress=progress,
             notice=notice,
         )  # fmt: skip
@@ -140,7 +145,7 @@ def pack(
     if os.path.realpath(root) == os.path.realpath(final):
         raise UsageError(f"{printable(final)}: is the folder that is packed: name another OUT")
     with translated_errors(final):
-        output = choose_output(final, format, options, sharding, overwrite)
+        output = choose_output(final, format, options, sharding, overwrite, index_for)
     output.refuse_inside(root)
     listing = scan(
         root, labels=labels, classes=classes, class_order=class_order, sidecars=sidecars,
@@ -228,6 +233,7 @@ def planned(root: str, listing: Listing, output: Output, check: Check, max_pixel
         **{f"option {name}": value for name, value in output.writer.settings().items()},
         "the size of shards": output.sharding.bytes,
         "the samples of shards": output.sharding.samples,
+        "the index files": list(output.tools),
         "the check": check if check == "fast" else f"{check} up to {max_pixels} pixels",
         "the kind of labels": listing.labels,
         "the fields": list(listing.fields),
@@ -424,11 +430,12 @@ class Run:
         old, old_folder, rows = placed(table, layout), folder, np.flatnonzero(~dropped)
         table = without(table, dropped)
         new_layout, meta, folder = self.lay_out(1, table)
-        kept = self.keep_shards(old, layout, old_folder, new_layout, folder, min(changed))
+        gone = int(dropped.argmax()) if dropped.any() else len(old)
+        kept = self.keep_shards(layout, old_folder, new_layout, folder, changed, gone)
         self.make_files(1, table, new_layout, folder, kept)
         files = [os.path.join(old_folder, shard.name) for shard in layout.shards]
         moved = taken_from("files", old, files, rows)
-        self.run_parts(1, table, new_layout, folder, moved, skip=kept)
+        self.run_parts(1, table, new_layout, folder, moved, kept)
         return (*self.finished(table, new_layout, meta), folder)
 
     def drop(
@@ -473,22 +480,27 @@ class Run:
         return layout, meta, folder
 
     def make_files(
-        self, number: int, table: SampleTable, layout: Layout, folder: str, first: int = 0
-    ) -> None:
-        """Makes the data files of a pass from the shard `first` on, with room for everything.
+        self, number: int, table: SampleTable, layout: Layout, folder: str,
+        kept: Collection[int] = (),
+    ) -> None:  # fmt: skip
+        """Makes the data files of a pass, but for those that are kept, with room for everything.
 
         Those of an earlier run get what a library put between their samples once more; of one that
         is shorter than it was, no part counts as written.
         """
-        need = sum(shard.size for shard in layout.shards[first:])
-        files = [os.path.join(folder, shard.name) for shard in layout.shards]
-        for file in files[first:]:
+        files = {
+            shard: os.path.join(folder, data_file.name)
+            for shard, data_file in enumerate(layout.shards)
+            if shard not in kept
+        }
+        need = sum(layout.shards[shard].size for shard in files)
+        for file in files.values():
             if os.path.exists(file):
                 need -= os.stat(file).st_blocks * 512
         need_space(folder, need)
         known = self.journal.records.get(number, {})
-        cuts = self.cuts(table, layout, first)
-        for shard, file in enumerate(files[first:], first):
+        cuts = self.cuts(table, layout, kept)
+        for shard, file in files.items():
             size = layout.shards[shard].size
             fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
@@ -504,15 +516,15 @@ class Run:
             finally:
                 os.close(fd)
 
-    def cuts(self, table: SampleTable, layout: Layout, skip: int = 0) -> list[Cut]:
-        """Returns the parts of all shards but the first `skip`."""
-        return [cut for cut in cut_parts(table, layout) if cut.shard >= skip]
+    def cuts(self, table: SampleTable, layout: Layout, kept: Collection[int]) -> list[Cut]:
+        """Returns the parts of all shards that are not kept."""
+        return [cut for cut in cut_parts(table, layout) if cut.shard not in kept]
 
     def run_parts(
         self, number: int, table: SampleTable, layout: Layout, folder: str | None,
-        source: Source, skip: int = 0,
+        source: Source, kept: Collection[int] = (),
     ) -> list[tuple[int, int, Reason, str]]:  # fmt: skip
-        """Writes the parts of all shards but the first `skip`, as far as no earlier run has; fills
+        """Writes the parts of all shards that are not kept, as far as no earlier run has; fills
         the table with what is found out.
 
         Without a folder nothing is written: all is read, and that is all.
@@ -523,12 +535,12 @@ class Run:
             layout: Their places.
             folder: Of its data files.
             source: Where the bytes come from.
-            skip: Shards that are there already.
+            kept: Shards that are there already.
 
         Returns:
             (row, slot, reason, message) of each field that cannot be packed.
         """
-        cuts = self.cuts(table, layout, skip)
+        cuts = self.cuts(table, layout, kept)
         files = (
             []
             if folder is None
@@ -674,30 +686,40 @@ class Run:
 
     def keep_shards(
         self,
-        old: SampleTable,
         layout: Layout,
         old_folder: str,
         new: Layout,
         folder: str,
-        first_change: int,
-    ) -> int:
-        """Takes over the shards before the first change that are the same in both layouts.
+        changed: Collection[int],
+        first_gone: int,
+    ) -> frozenset[int]:
+        """Takes over the shards that are the same in both layouts.
+
+        Args:
+            layout, old_folder: Those of the first pass.
+            new, folder: Those of the second one.
+            changed: Rows of the first pass that are not as they were.
+            first_gone: The first row that has gone; the ones behind it have other keys now.
 
         Returns:
-            How many: the first ones.
+            Their numbers in the new layout.
         """
-        same_keys = len(str(len(old) - 1)) == len(str(int(new.shard_row[-1]) - 1))
-        kept = 0
-        if same_keys and type(self.writer).sharded and self.output.stem is not None:
-            bounds = zip(layout.shard_row[1:].tolist(), new.shard_row[1:].tolist(), strict=False)
-            for shard, (old_stop, new_stop) in enumerate(bounds):
-                if old_stop != new_stop or old_stop > first_change:
-                    break
-                old_path = os.path.join(old_folder, layout.shards[shard].name)
-                if os.path.exists(old_path):  # else an earlier run has moved it
-                    os.rename(old_path, os.path.join(folder, new.shards[shard].name))
-                kept += 1
-        return kept
+        old_rows, new_rows = layout.shard_row, new.shard_row
+        same_keys = len(str(int(old_rows[-1]) - 1)) == len(str(int(new_rows[-1]) - 1))
+        if not same_keys or not type(self.writer).sharded or self.output.stem is None:
+            return frozenset()
+        numbers = {rows: number for number, rows in enumerate(pairwise(old_rows.tolist()))}
+        rows_changed = np.sort(np.fromiter(changed, np.int64, len(changed)))
+        kept = set()
+        for shard, (start, stop) in enumerate(pairwise(new_rows.tolist())):
+            first, last = np.searchsorted(rows_changed, (start, stop))
+            if stop > first_gone or first != last or (start, stop) not in numbers:
+                continue
+            old_path = os.path.join(old_folder, layout.shards[numbers[start, stop]].name)
+            if os.path.exists(old_path):  # else an earlier run has moved it
+                os.rename(old_path, os.path.join(folder, new.shards[shard].name))
+            kept.add(shard)
+        return frozenset(kept)
 
     def finished(
         self, table: SampleTable, layout: Layout, meta: PackMeta
@@ -720,6 +742,8 @@ class Run:
             made = [final] if self.writer.table_inside else [final, index]
         else:
             final, made = folder, [entry.path for entry in os.scandir(folder)]
+        indexes = self.write_indexes(folder, meta, table)
+        made += indexes.values()
         about = {
             "plan": self.plan.digest,
             "id": meta.id,
@@ -735,11 +759,27 @@ class Run:
         files: dict[str, str | None] = {".bad.jsonl": report if self.bad else None}
         if self.output.is_file and not self.writer.table_inside:
             files[".index.safetensors"] = index
+        if self.output.is_file:
+            files |= dict.fromkeys((f"/{name}" for name in self.output.stale), None)
+            files |= {f"/{name}": path for name, path in indexes.items()}
         files[""] = final
         self.journal.close()
         self.engine.close()  # so that an interrupt that comes later finds nothing left to stop
         self.target.publish(files, overwrite, about)
         self.about = about
+
+    def write_indexes(self, folder: str, meta: PackMeta, table: SampleTable) -> dict[str, str]:
+        """Writes the index files that the pack is to have; returns by their names where they
+        are."""
+        output = self.output
+        names = tuple(shard.name for shard in meta.shards)
+        if output.is_file:
+            folder, names = self.target.path("indexes"), (os.path.basename(output.out),)
+            self.target.remove(folder)
+        pack = IndexedPack(self.writer, meta, table, folder, names, output.is_file)
+        files = index_files(pack, output.tools)
+        write_files(folder, files)
+        return {name: os.path.join(folder, name) for name in files}
 
     def report(self, began: float) -> PackReport:
         """Returns what was done."""

@@ -30,6 +30,15 @@ from fastconv.converters.findings import (
     VerifyFailedError,
     VerifyReport,
 )
+from fastconv.converters.indexes.kinds import (
+    every_index,
+    index_files,
+    names_below,
+    tools_of,
+    with_settings,
+    write_files,
+)
+from fastconv.converters.indexes.pack import IndexedPack
 from fastconv.converters.packing import (
     check_arguments,
     index_block,
@@ -259,7 +268,8 @@ def refuse_replacing(path: str, known: Known) -> None:
     if not os.path.isdir(path):
         return
     own = {*writer_of(known.meta).own_files, *(os.path.basename(file) for file in known.files)}
-    others = sorted(set(os.listdir(path)) - own)
+    own.update(every_index(IndexedPack.at(path, known.meta, known.table)))
+    others = sorted(set(names_below(path)) - own)
     if others:
         raise UsageError(
             f"{printable(path)}: holds files that are not the pack's, such as "
@@ -299,8 +309,7 @@ class Mending:
         self.done = Progress(0, len(known.table), 0, known.table.bytes)
 
     def write(self, target: Target) -> str:
-        """Writes all data files, and the table where it lies beside them; returns the path of the
-        copy."""
+        """Writes all data files, and what lies beside them; returns the path of the copy."""
         known = self.known
         meta, table = known.meta, known.table
         folder = target.path("pack")
@@ -326,7 +335,28 @@ class Mending:
             with open(index_path(copy), "wb") as file:
                 for block in index_block(table, meta):
                     file.write(block)
+            names = [os.path.basename(target.out)] if alone else [shard.name for shard in shards]
+            self.write_indexes(
+                target, IndexedPack(self.writer, meta, table, folder, tuple(names), alone)
+            )
         return copy
+
+    def write_indexes(self, target: Target, copy: IndexedPack) -> None:
+        """Writes the index files that the pack has.
+
+        Raises:
+            UsageError: Others are where they would be beside a new single file.
+        """
+        pack = IndexedPack.at(self.path, self.known.meta, self.known.table)
+        files = with_settings(index_files(copy, tools_of(pack)), pack.folder)
+        if not copy.alone:
+            write_files(copy.folder, files)
+            return
+        for name in files:
+            final = target.final(f"/{name}")
+            if pack.names != copy.names and os.path.lexists(final):
+                raise exists_already(final)
+        write_files(target.path("indexes"), files)
 
     def write_shard(self, folder: str, number: int, start: int, stop: int) -> Layout:
         """Writes a data file; returns its layout."""
@@ -594,5 +624,8 @@ def publish(target: Target, pack: str, copy: str, overwrite: bool) -> None:
         shutil.copymode(pack, copy)
         files[""] = copy
     else:
+        folder = target.path("indexes")
+        if os.path.isdir(folder):
+            files |= {f"/{name}": os.path.join(folder, name) for name in os.listdir(folder)}
         files[""] = files.pop("")  # the last one
     target.publish(files, overwrite, ABOUT)

@@ -44,7 +44,7 @@ class Publication(NamedTuple):
     """What a run has published, or was about to.
 
     Attributes:
-        steps: By what the final paths have behind OUT.
+        steps: By what the final paths have behind OUT, or by "/" and their name in its folder.
         about: What the run says of it, JSON.
     """
 
@@ -86,6 +86,12 @@ class Target:
     def path(self, *names: str) -> str:
         """Returns a path inside OUT.partial."""
         return os.path.join(self.partial, *names)
+
+    def final(self, ending: str) -> str:
+        """Returns where something is published (see `publish`)."""
+        if ending.startswith("/"):
+            return os.path.join(os.path.dirname(self.out), ending[1:])
+        return self.out + ending
 
     def _refuse_others(self) -> None:
         try:
@@ -195,8 +201,8 @@ class Target:
         all are moved or none is; what is stopped in between is finished by the next run.
 
         Args:
-            files: By what their final paths have behind OUT, which is the last: where they are in
-                OUT.partial. None: what is there goes.
+            files: By what their final paths have behind OUT, which is the last, or by "/" and their
+                name in its folder: where they are in OUT.partial. None: what is there goes.
             overwrite: Replaces what is at OUT.
             about: What the next run is told if this one is killed before it can tell itself; JSON.
 
@@ -220,8 +226,9 @@ class Target:
     ) -> dict[str, Step]:
         steps = {}
         for ending, source in files.items():
-            inside = f"gone{ending}" if source is None else os.path.relpath(source, self.partial)
-            steps[ending] = Step(inside, inode(self.out + ending), inode(self.path(inside)))
+            gone = f"gone{ending.replace('/', '.')}"
+            inside = gone if source is None else os.path.relpath(source, self.partial)
+            steps[ending] = Step(inside, inode(self.final(ending)), inode(self.path(inside)))
         with open(self.path("publish.new"), "w", encoding="ascii") as file:
             json.dump({"steps": steps, "about": about}, file)
             file.flush()
@@ -236,7 +243,7 @@ class Target:
         done: list[tuple[str, str]] = []
         try:
             for ending, step in steps.items():
-                places = self.path(step.inside), self.out + ending
+                places = self.path(step.inside), self.final(ending)
                 (swap if ending or overwrite else rename_new)(*places)
                 done.append(places)
             sync_path(os.path.dirname(self.out) or ".")
@@ -261,7 +268,7 @@ class Target:
         found = read_publication(self.partial)
         moved = False
         for ending, step in found.steps.items():
-            inside, final = self.path(step.inside), self.out + ending
+            inside, final = self.path(step.inside), self.final(ending)
             # A change of places that takes three renames may have left nothing at the final path.
             if inode(inside) == step.new != inode(final) and inode(final) in (step.old, None):
                 swap(inside, final)
@@ -325,7 +332,7 @@ def read_publication(partial: str) -> Publication:
             found = json.load(file)
         steps = {ending: Step(*step) for ending, step in found["steps"].items()}
         paths = [part for step in steps.values() for part in step.inside.split("/")]
-        if ".." in paths or "" in paths or any("/" in ending for ending in steps):
+        if ".." in paths or "" in paths or any("/" in ending[1:] for ending in steps):
             raise ValueError("leads out of the folder")
         return Publication(steps, dict(found["about"]))
     except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, AttributeError, KeyError):

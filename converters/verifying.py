@@ -28,6 +28,14 @@ from fastconv.converters.check import MAX_PIXELS
 from fastconv.converters.engines.choice import Engine, engine_for
 from fastconv.converters.engines.local import Task
 from fastconv.converters.findings import BadPlace, VerifyFailedError, VerifyReport, bytes_differ
+from fastconv.converters.indexes.kinds import (
+    every_index,
+    index_files,
+    missing,
+    tools_of,
+    wrong,
+)
+from fastconv.converters.indexes.pack import IndexedPack
 from fastconv.converters.packing import check_arguments, index_block, source_folder
 from fastconv.converters.plan import Cut, cut_parts
 from fastconv.converters.report import Progress, ProgressCallback
@@ -293,7 +301,9 @@ class Verification:
             problems = list(writer.problems(reader))
             for where, words in problems:
                 self.place(where, words)
-            self.note_unknown_files(writer, {where for where, _ in problems})
+            indexed = IndexedPack.at(reader.path, reader.meta, reader.table)
+            self.note_unknown_files(writer, indexed, {where for where, _ in problems})
+            self.check_indexes(indexed)
             if self.rows is not None:
                 self.check_lengths(reader)
 
@@ -304,17 +314,30 @@ class Verification:
             if size != shard.size:
                 self.place(os.path.basename(file), f"has {size} bytes, needs {shard.size}")
 
-    def note_unknown_files(self, writer: Writer, told: set[str]) -> None:
+    def check_indexes(self, indexed: IndexedPack) -> None:
+        """Compares the index files that are there with what they should be."""
+        files = index_files(indexed, tools_of(indexed))
+        for name in wrong(indexed.folder, files):
+            self.place(name, f"{printable(name)} is not the index of this pack")
+        if absent := missing(indexed.folder, files):
+            more = f" and {len(absent) - MOST_NAMES} more" if len(absent) > MOST_NAMES else ""
+            names = ", ".join(map(printable, absent[:MOST_NAMES]))
+            self.notices.append(
+                f"index files are missing: {names}{more}: fastconv index makes them"
+            )
+
+    def note_unknown_files(self, writer: Writer, indexed: IndexedPack, told: set[str]) -> None:
         """Takes note of visible files in a pack's folder that are not the pack's.
 
         Args:
             writer: Of its format.
+            indexed: The pack.
             told: Names of those that were told of as problems.
         """
         reader = self.reader
         if not os.path.isdir(reader.path):
             return
-        known = {*writer.own_files, *told, *(shard.name for shard in reader.meta.shards)}
+        known = {*writer.own_files, *told, *indexed.names, *every_index(indexed)}
         others = sorted(
             name for name in os.listdir(reader.path) if name[0] != "." and name not in known
         )

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from time import monotonic
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -100,7 +100,7 @@ class Reader(ABC):
 
     @classmethod
     @abstractmethod
-    def open(cls, path: str) -> Self:
+    def open(cls, path: str) -> Reader:
         """Returns the opened pack.
 
         Raises:
@@ -110,7 +110,7 @@ class Reader(ABC):
         """
 
     @classmethod
-    def open_with(cls, path: str, fields: Sequence[str]) -> Self:
+    def open_with(cls, path: str, fields: Sequence[str]) -> Reader:
         """Returns the opened pack; `fields` are wanted, for formats that do not say which they
         have."""
         return cls.open(path)

@@ -10,7 +10,8 @@ the same for any number of ranks and workers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from itertools import islice
 from typing import Any, Literal, get_args
 
@@ -22,7 +23,14 @@ from fastconv.loaders.draws import numbers
 from fastconv.loaders.errors import UsageError
 from fastconv.loaders.permutation import permuted
 
-__all__ = ["EpochBatch", "EpochBatchSampler", "ExactDistributedSampler", "Tail", "epoch_order"]
+__all__ = [
+    "EpochBatch",
+    "EpochBatchSampler",
+    "ExactDistributedSampler",
+    "PlacedSampler",
+    "Tail",
+    "epoch_order",
+]
 
 Rows = npt.NDArray[np.int64]
 Tail = Literal["pad", "drop", "exact"]
@@ -86,7 +94,74 @@ def epoch_order(
     return (number * block + inside + turn) % samples
 
 
-class ExactDistributedSampler(Sampler[int]):
+class PlacedSampler(Sampler[int], ABC):
+    """Gives each rank its part of an order that tells at once what is at any of its places.
+
+    Rank r of w has the places r, r + w, r + 2w and so on of one order, that of the epoch, which
+    depends on neither r nor w: a batch of all ranks together is the same for any number of them. A
+    last round that has not a place for every rank takes some again, from the beginning.
+
+    Args:
+        samples: How many places an epoch has, of all ranks together.
+        num_replicas: How many ranks there are; by default as torch.distributed says, 1 without it.
+        rank: Which one this is.
+        seed: Of the order; the same on all ranks.
+
+    Raises:
+        UsageError: An argument is wrong.
+    """
+
+    def __init__(self, samples: int, num_replicas: int | None, rank: int | None, seed: int) -> None:
+        self.samples = samples
+        self.num_replicas = _world(num_replicas, "num_replicas", 1)
+        self.rank = _world(rank, "rank", 0)
+        if self.num_replicas < 1 or not 0 <= self.rank < self.num_replicas:
+            raise UsageError(
+                f"the rank is between 0 and num_replicas - 1, not {self.rank} of "
+                f"{self.num_replicas}"
+            )
+        self.seed = checked_seed(seed)
+        self.epoch = 0
+
+    @abstractmethod
+    def at(self, places: Rows, epoch: int) -> Rows:
+        """Returns which samples are at some places of the order of an epoch, int64 (n,)."""
+
+    @property
+    @abstractmethod
+    def order(self) -> Mapping[str, Any]:
+        """What the order depends on beside the epoch: name -> value, as JSON has it."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says which epoch the next pass is."""
+        self.epoch = epoch
+
+    def count(self, begin: int = 0) -> int:
+        """Returns how many samples each rank has from a place of the order on."""
+        return -(-max(self.samples - begin, 0) // self.num_replicas)
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def rows(self, epoch: int, begin: int = 0) -> Iterator[Rows]:
+        """Yields this rank's samples of an epoch, many at a time, int64 (n,).
+
+        Args:
+            epoch: Number of the pass.
+            begin: The place of the order at which all ranks begin.
+        """
+        count = self.count(begin)
+        for start in range(0, count, CHUNK):
+            steps = np.arange(start, min(start + CHUNK, count), dtype=np.int64)
+            places = begin + self.rank + steps * self.num_replicas
+            yield self.at(places % max(self.samples, 1), epoch)
+
+    def __iter__(self) -> Iterator[int]:
+        for rows in self.rows(self.epoch):
+            yield from rows.tolist()
+
+
+class ExactDistributedSampler(PlacedSampler):
     """Gives each rank its part of the samples of an epoch: as many as every other rank.
 
     Rank r of w has the places r, r + w, r + 2w and so on of one order, that of the epoch, which
@@ -122,36 +197,29 @@ class ExactDistributedSampler(Sampler[int]):
         tail: Tail = "pad",
         block: int | None = None,
     ) -> None:
-        self.samples = len(dataset)
-        self.num_replicas = _world(num_replicas, "num_replicas", 1)
-        self.rank = _world(rank, "rank", 0)
-        if self.num_replicas < 1 or not 0 <= self.rank < self.num_replicas:
-            raise UsageError(
-                f"the rank is between 0 and num_replicas - 1, not {self.rank} of "
-                f"{self.num_replicas}"
-            )
+        super().__init__(len(dataset), num_replicas, rank, seed)
         if tail not in get_args(Tail):
             raise UsageError(f"tail is {tail!r}: it can be 'pad', 'drop' or 'exact'")
         if block is not None and block < 1:
             raise UsageError(f"a block has at least one sample, not {block}")
         self.shuffle = shuffle
-        self.seed = checked_seed(seed)
         self.tail: Tail = tail
         self.block = block
-        self.epoch = 0
-        self.begin = 0
 
-    def set_epoch(self, epoch: int) -> None:
-        """Says which epoch the next pass is."""
-        self.epoch = epoch
+    def at(self, places: Rows, epoch: int) -> Rows:
+        """Returns which samples are at some places of the order of an epoch, int64 (n,)."""
+        return epoch_order(places, self.samples, self.seed, epoch, self.shuffle, self.block)
+
+    @property
+    def order(self) -> Mapping[str, Any]:
+        """What the order depends on beside the epoch."""
+        return {"seed": self.seed, "shuffle": self.shuffle, "block": self.block}
 
     def count(self, begin: int = 0) -> int:
         """Returns how many samples each rank has from a place of the order on."""
-        left = max(self.samples - begin, 0)
-        return left // self.num_replicas if self.tail == "drop" else -(-left // self.num_replicas)
-
-    def __len__(self) -> int:
-        return self.count()
+        if self.tail == "drop":
+            return max(self.samples - begin, 0) // self.num_replicas
+        return super().count(begin)
 
     @property
     def mask(self) -> npt.NDArray[np.bool_]:
@@ -161,23 +229,6 @@ class ExactDistributedSampler(Sampler[int]):
         if len(mask):
             mask[-1] = self.rank + (len(mask) - 1) * self.num_replicas < self.samples
         return mask
-
-    def rows(self, epoch: int, begin: int = 0) -> Iterator[Rows]:
-        """Yields this rank's samples of an epoch, many at a time, int64 (n,).
-
-        Args:
-            epoch: Number of the pass.
-            begin: The place of the order at which all ranks begin.
-        """
-        count = self.count(begin)
-        for start in range(0, count, CHUNK):
-            steps = np.arange(start, min(start + CHUNK, count), dtype=np.int64)
-            places = (begin + self.rank + steps * self.num_replicas) % max(self.samples, 1)
-            yield epoch_order(places, self.samples, self.seed, epoch, self.shuffle, self.block)
-
-    def __iter__(self) -> Iterator[int]:
-        for rows in self.rows(self.epoch):
-            yield from rows.tolist()
 
 
 def _world(given: int | None, name: str, alone: int) -> int:
@@ -259,8 +310,9 @@ class EpochBatchSampler(Sampler[list[int]]):
         return int(getattr(self.sampler, "num_replicas", 1))
 
     def set_epoch(self, epoch: int) -> None:
-        """Says which epoch the next pass is."""
-        self.epoch, self.begin = epoch, 0
+        """Says which epoch the next pass is; one that goes on still does so if it is that one."""
+        # Trainers tell the epoch at the begin of each, after they have loaded a state, too.
+        self.epoch, self.begin = epoch, self.begin if epoch == self.epoch else 0
 
     def __len__(self) -> int:
         count = len(self.sampler)  # type: ignore[arg-type]
@@ -281,7 +333,7 @@ class EpochBatchSampler(Sampler[list[int]]):
                 )
 
     def _batches(self, epoch: int, begin: int) -> Iterator[list[int]]:
-        if isinstance(self.sampler, ExactDistributedSampler):
+        if isinstance(self.sampler, PlacedSampler):
             yield from _cut(self.sampler.rows(epoch, begin), self.batch_size)
             return
         indices = islice(map(int, self.sampler), begin, None)
@@ -290,17 +342,16 @@ class EpochBatchSampler(Sampler[list[int]]):
 
     def state(self, epoch: int, begin: int, batches: int) -> dict[str, Any]:
         """Returns the place after some batches of a pass that began at a place: for `go_on`."""
-        own = isinstance(self.sampler, ExactDistributedSampler)
-        step = self.batch_size * (self.ranks if own else 1)
+        own = self.sampler if isinstance(self.sampler, PlacedSampler) else None
+        step = self.batch_size * (1 if own is None else self.ranks)
         state: dict[str, Any] = {
             "epoch": epoch,
             "begin": begin + batches * step,
             "samples": self.samples,
             "seed": self.seed,
         }
-        if isinstance(self.sampler, ExactDistributedSampler):
-            order = self.sampler.seed, self.sampler.shuffle, self.sampler.block
-            return state | {"order": list(order)}
+        if own is not None:
+            return state | {"order": list(own.order.values())}
         return state | {"ranks": self.ranks}  # the sampler's own order differs with their number
 
     def go_on(self, state: dict[str, Any]) -> None:
@@ -314,7 +365,9 @@ class EpochBatchSampler(Sampler[list[int]]):
             raise UsageError("not the state of a loader of this kind, with such a sampler")
         for name in mine.keys() - {"epoch", "begin"}:
             if state[name] != mine[name]:
-                what = "order (seed, shuffle, block)" if name == "order" else name
+                what = name
+                if isinstance(self.sampler, PlacedSampler) and name == "order":
+                    what = f"order ({', '.join(self.sampler.order)})"
                 raise UsageError(
                     f"the state is of a loader whose {what} is {state[name]}: here it is "
                     f"{mine[name]}"

@@ -33,6 +33,7 @@ COMMANDS = {
     "unpack": PACKING,
     "verify": PACKING,
     "repair": PACKING,
+    "index": PACKING,
     "info": READING,
     "ls": READING,
     "scan": READING,

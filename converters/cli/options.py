@@ -20,6 +20,7 @@ __all__ = [
     "ClassOrderOption",
     "ClassesOption",
     "DeviceOption",
+    "IndexForOption",
     "JsonOption",
     "LabelsFileOption",
     "MaxPixelsOption",
@@ -42,6 +43,7 @@ __all__ = [
     "WriteFormat",
     "WriteFormatOption",
     "WriterOption",
+    "split_names",
 ]
 
 SELECTION = "What is packed"
@@ -190,6 +192,17 @@ ShardSamplesOption = Annotated[
         show_default=False,
     ),
 ]
+IndexForOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--index-for",
+        metavar="TOOL[,TOOL]",
+        help="Write what other tools want beside the data files, as fastconv index does: dali, "
+        "energon, timm, wids ...",
+        rich_help_panel=FORMAT,
+        show_default=False,
+    ),
+]
 CheckOption = Annotated[
     Literal["fast", "decode"],
     typer.Option(
@@ -269,3 +282,9 @@ AnyExtensionOption = Annotated[
         rich_help_panel=SELECTION,
     ),
 ]
+
+
+def split_names(given: list[str] | None) -> list[str]:
+    """Returns the names in what an option was given, separated by commas."""
+    names = [name.strip() for text in given or [] for name in text.split(",")]
+    return [name for name in names if name]

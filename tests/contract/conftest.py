@@ -68,8 +68,15 @@ def pack_tree(tree: Path, folder: Path, format: str) -> Path:
     from fastconv.converters import pack
 
     out = folder / "pack"
-    pack(tree, out, format=format, sidecars=("txt",))
+    pack(tree, out, format=format, sidecars=("txt",) if holds_sidecars(format) else ())
     return out
+
+
+def holds_sidecars(format: str) -> bool:
+    """Returns whether a format holds more than images; a raw folder does."""
+    from fastconv.converters.writer import WRITERS
+
+    return format == "folder" or WRITERS.load(format).sidecars
 
 
 @pytest.fixture(scope="session")
@@ -122,6 +129,19 @@ def pack_of(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
 def pack(format: str, pack_of: Callable[[str], Path]) -> Path:
     """Returns the packed tree; tests do not change it."""
     return pack_of(format)
+
+
+@pytest.fixture
+def fields(format: str) -> tuple[str, ...]:
+    """Returns the fields of the packed tree: a format may hold images alone."""
+    return ("image", "txt") if holds_sidecars(format) else ("image",)
+
+
+@pytest.fixture
+def captioned(fields: tuple[str, ...]) -> None:
+    """Skips where the format holds images alone."""
+    if len(fields) == 1:
+        pytest.skip("holds no sidecars")
 
 
 @pytest.fixture

@@ -39,7 +39,6 @@ from fastconv.loaders import (
 )
 from fastconv.loaders.reader import READERS, MappedReader
 
-FIELDS = ("image", "txt")
 Pixels = tuple[str, tuple[int, int], bytes, int]
 
 
@@ -106,15 +105,21 @@ def test_pixels_are_those_of_pillow(dataset: PackDataset, expected: list[Pixels]
     assert type(dataset[0][1]) is int
 
 
-def test_fields(pack: Path, rows: list[Row], expected: list[Pixels]) -> None:
-    dataset = open_dataset(pack, fields=FIELDS)
+@pytest.mark.usefixtures("captioned")
+def test_fields(
+    pack: Path, fields: tuple[str, ...], rows: list[Row], expected: list[Pixels]
+) -> None:
+    dataset = open_dataset(pack, fields=fields)
     assert [pixels(sample) for sample in dataset] == expected
     assert [text for _, text, _ in dataset] == [row.caption for row in rows]
     assert open_dataset(pack, fields=("txt",))[0] == (rows[0].caption, rows[0].label)
 
 
-def test_a_missing_field_is_not_an_empty_one(pack: Path, rows: list[Row]) -> None:
-    dataset = open_dataset(pack, fields=FIELDS, decode=None)
+@pytest.mark.usefixtures("captioned")
+def test_a_missing_field_is_not_an_empty_one(
+    pack: Path, fields: tuple[str, ...], rows: list[Row]
+) -> None:
+    dataset = open_dataset(pack, fields=fields, decode=None)
     stored = [row.caption if row.caption is None else row.caption.encode() for row in rows]
     assert None in stored
     assert b"" in stored
@@ -212,8 +217,8 @@ def test_samplers(dataset: PackDataset, expected: list[Pixels]) -> None:
 # ------------------------------------------------------------------------- copies, threads, workers
 
 
-def test_copies(pack: Path, expected: list[Pixels]) -> None:
-    dataset = open_dataset(pack, fields=FIELDS)
+def test_copies(pack: Path, fields: tuple[str, ...], expected: list[Pixels]) -> None:
+    dataset = open_dataset(pack, fields=fields)
     for text in (pickle.dumps(dataset), (dataset[0], pickle.dumps(dataset))[1]):
         assert len(text) < 4096
         other = pickle.loads(text)
@@ -399,9 +404,11 @@ def read_only(pack: Path) -> Iterator[Path]:
         os.chmod(name, mode)
 
 
-def test_reading_writes_nothing(read_only: Path, expected: list[Pixels]) -> None:
+def test_reading_writes_nothing(
+    read_only: Path, fields: tuple[str, ...], expected: list[Pixels]
+) -> None:
     before = state(read_only.parent)
-    dataset = open_dataset(read_only, fields=FIELDS)
+    dataset = open_dataset(read_only, fields=fields)
     assert [pixels(sample) for sample in dataset] == expected
     loader = DataLoader(
         dataset, 6, num_workers=1, collate_fn=list, multiprocessing_context="fork", timeout=90

@@ -108,11 +108,12 @@ def test_nothing_is_left_of_what_fails(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:
-    for arguments in (
+    cases: list[dict[str, Any]] = [
         {}, {"source": tmp_path}, {"samples": []}, {"source": tmp_path, "samples": [], "out": "x"},
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for arguments in cases:
         with pytest.raises(UsageError, match="pack needs"):
-            pack(**arguments)  # type: ignore[arg-type]
+            pack(**arguments)
     with pytest.raises(UsageError, match="their own labels and sidecars"):
         pack(samples=[], out=tmp_path / "x.h5", sidecars=("txt",))
 

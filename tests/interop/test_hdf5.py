@@ -54,6 +54,22 @@ def test_repacked_file_is_read_all_the_same(
     assert 'DATASET "labels"' in dump
 
 
+@pytest.mark.skipif(
+    shutil.which("h5dump") is None, reason="needs HDF5's tools (Debian: hdf5-tools)"
+)
+def test_h5dump_shows_labels_and_bytes(samples: Samples, packed: Callable[..., Path]) -> None:
+    out = packed("out.h5")
+
+    def numbers(dataset: str) -> list[int]:
+        command = ["h5dump", "-y", "-w", "0", "-d", dataset, str(out)]
+        dump = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        data = dump.partition("DATA {")[2].partition("}")[0]
+        return [int(number) for number in data.replace(",", " ").split()]
+
+    assert numbers("labels") == [sample.label for sample in samples[1]]
+    assert bytes(numbers("data")) == b"".join(sample.image for sample in samples[1])
+
+
 @pytest.fixture
 def vlen(samples: Samples, tmp_path: Path) -> Path:
     out = tmp_path / "vlen.h5"

@@ -122,6 +122,20 @@ def test_tar_made_by_gnu_tar(samples: Samples, tmp_path: Path) -> None:
     assert [dataset[i][0] for i in range(13)] == [s.image for s in samples[1]]
 
 
+def test_what_webdataset_writes_is_read(samples: Samples, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    with webdataset.ShardWriter(f"{tmp_path}/own/x-%06d.tar", maxcount=5, verbose=0) as writer:
+        for number, sample in enumerate(samples[1]):
+            extension = sample.path.rpartition(".")[2]
+            fields = {"__key__": f"{number:04d}", extension: sample.image, "cls": sample.label}
+            if sample.caption is not None:
+                fields["txt"] = sample.caption.decode()
+            writer.write(fields)
+    dataset = open_dataset(tmp_path / "own", fields=("image", "txt"), decode=None)
+    expected = [(s.image, s.caption, s.label) for s in samples[1]]
+    assert [tuple(dataset[row]) for row in range(13)] == expected
+
+
 def test_table_of_another_tar_is_not_believed(
     packed: Callable[..., Path], samples: Samples, tmp_path: Path
 ) -> None:

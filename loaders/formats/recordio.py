@@ -1,0 +1,743 @@
+"""Reads RecordIO files of images, as MXNet's im2rec makes them: OUT.rec, or a folder of shards.
+
+A file is records, one after the other, without anything between or around them (dmlc-core,
+`src/recordio.cc`):
+
+    magic 4 | lrec 4 | data | zeros up to a multiple of 4
+
+`lrec` has the length of the data in its lower 29 bits. Where the magic itself stands in the data,
+at a multiple of 4, the record is split there: in its place begins the next part, with an `lrec` of
+its own. The upper 3 bits tell parts apart: 0 is a whole record, 1 the first part, 2 one in the
+middle, 3 the last. So a split record is its data with four more bytes behind each such magic.
+
+The data of an image:
+
+    flag 4 | label 4 (float) | id 8 | id2 8 | flag labels of 4 each (float) | the image's file
+
+Our own packs bring a sample table (`fastconv.loaders.index`), which is believed when it fits its
+data: every shard is as long as it says and has the pack's stamp in its first record's id2. Without
+it the records are gone through once. NAME.idx beside a file names its records, NAME.lst their
+images.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fastconv.loaders.errors import (
+    CorruptPackError,
+    NotAPackError,
+    PackChangedError,
+    UsageError,
+    printable,
+)
+from fastconv.loaders.filenames import sort_key
+from fastconv.loaders.files import (
+    MappedFile,
+    first_bytes,
+    inode_at,
+    map_file,
+    open_file,
+    unreadable,
+)
+from fastconv.loaders.index import index_path, is_being_published, load_index
+from fastconv.loaders.kinds import KINDS, kind_code
+from fastconv.loaders.meta import PackMeta, Shard
+from fastconv.loaders.reader import MappedReader
+from fastconv.loaders.sample import BadFile, Reason
+from fastconv.loaders.table import SampleTable
+
+__all__ = ["RecordIOReader"]
+
+MAGIC = 0xCED7230A
+MAGIC_BYTES = MAGIC.to_bytes(4, "little")
+MAGIC_ANYWHERE = re.compile(re.escape(MAGIC_BYTES))
+LENGTH_BITS = 29
+MOST_LENGTH = (1 << LENGTH_BITS) - 1
+WHOLE, FIRST, MIDDLE, LAST = range(4)
+"""What the upper bits of an `lrec` say of a part."""
+
+PART = struct.Struct("<II")
+HEADER = struct.Struct("<IfQQ")
+WIDE_HEADER = struct.Struct("<IxxxxdQQ")
+"""What some tools for faces have written: labels of eight bytes."""
+LAYOUTS = (
+    (HEADER, struct.Struct("<f")),
+    (HEADER, struct.Struct("<d")),
+    (WIDE_HEADER, struct.Struct("<d")),
+)
+"""Header, and type of the labels behind it; the first by which an image follows is right."""
+
+IMAGE_PLACE = PART.size + HEADER.size
+"""Where the image starts in a record of ours."""
+STAMP_MARKS = b"fc"
+
+SIGNATURES = tuple(
+    (re.compile(pattern, re.DOTALL), kind_code(kind))
+    for pattern, kind in (
+        (rb"\xff\xd8\xff", "jpg"), (rb"\x89PNG\r\n", "png"), (rb"RIFF....WEBP", "webp"),
+        (rb"GIF8[79]a", "gif"), (rb"BM.{4}\0{4}", "bmp"), (rb"II[*+]\0|MM\0[*+]", "tif"),
+        (rb"....ftyp(?:avif|avis)", "avif"), (rb"\0\0\0\x0cJXL ", "jxl"),
+        (rb"\0\0\0\x0cjP  ", "jp2"), (rb"\x93NUMPY", "npy"),
+    )
+)  # fmt: skip
+"""What im2rec and its like put into records; a few bytes tell it."""
+SIGNATURE_BYTES = 16
+
+Ints = npt.NDArray[np.int64]
+
+
+class RecordIOReader(MappedReader):
+    """Reads a folder of shards, or one file.
+
+    Attributes:
+        numbers: uint64 (N,), of each sample what its file calls it; None in a pack of ours.
+        prefixes: What comes before them, one for each file.
+    """
+
+    name = "recordio"
+    title = "RecordIO"
+    suffixes = (".rec",)
+    dataset = "RecordIODataset"
+    numbers: npt.NDArray[np.uint64] | None = None
+    prefixes: Sequence[str] = ()
+
+    def __init__(
+        self,
+        path: str,
+        meta: PackMeta,
+        table: SampleTable,
+        files: Sequence[str],
+        table_file: MappedFile | None = None,
+    ) -> None:
+        super().__init__(path, meta, table, files, table_file)
+        # Very few: of photos of 50 kB, one in 340,000.
+        split = [] if table.extra is None else np.flatnonzero(table.extra).tolist()
+        self._split = frozenset(split)
+
+    @classmethod
+    def recognises(cls, path: str) -> bool:
+        if os.path.isdir(path):
+            return bool(shard_names(path))
+        head = first_bytes(path, PART.size)
+        if len(head) == PART.size and is_head(*PART.unpack(head)):
+            return True
+        return path.endswith(".rec") and os.path.isfile(path)
+
+    @classmethod
+    def open(cls, path: str) -> Self:
+        lies_there = inode_at(path)
+        problem = None
+        try:
+            found = load_index(path)
+            if found is not None:
+                meta, table, file = found
+                reader = cls(path, meta, table, shard_files(path, meta), file)
+                reader.check_belongs()
+                return reader
+        except (CorruptPackError, PackChangedError) as error:
+            problem = error
+        # A table that is missing or does not fit may be one that is just changing places.
+        if is_being_published(path) or inode_at(path) != lies_there:
+            raise being_replaced(path) from problem
+        files = [path]
+        if os.path.isdir(path):
+            names = shard_names(path)
+            files = [os.path.join(path, name) for name in names]
+            alone = [name for name in names if os.path.exists(index_path(os.path.join(path, name)))]
+            if alone and problem is None:
+                # Each of these is a pack of its own, with its own classes: together they are none.
+                raise UsageError(
+                    f"{printable(path)}: holds {len(names)} packs, each a file of its own: name "
+                    f"one, such as {printable(os.path.join(path, alone[0]))}"
+                )
+        reader = cls.scanned(path, files)
+        if inode_at(path) != lies_there:
+            raise being_replaced(path)
+        if problem is not None:
+            reader.notices.append(
+                f"the sample table is ignored, the records are read instead: {problem}"
+            )
+            reader.no_checksums = f"its table does not fit it ({problem}): copy the pack again"
+        elif len(reader) and is_stamp(stamp_in(reader._mapped(0).view)):
+            lost = (
+                f"its table {printable(os.path.basename(index_path(path)))} is not "
+                f"{'in' if os.path.isdir(path) else 'beside'} it"
+            )
+            reader.notices.append(
+                f"{lost}: without it class names and checksums are unknown: copy it along"
+            )
+            reader.no_checksums = f"{lost}: copy it along"
+        return reader
+
+    def check_belongs(self) -> None:
+        """Checks that the first shard is the table's, and that all have the lengths that it says.
+
+        Raises:
+            PackChangedError: One is another pack's.
+        """
+        for file, shard, found in zip(self.files, self.meta.shards, self._found, strict=True):
+            if found.size != shard.size:
+                raise PackChangedError(
+                    f"{printable(file)}: has {found.size} bytes, "
+                    f"{printable(index_path(self.path))} says {shard.size}"
+                )
+        if len(self):
+            self._mapped(0)
+
+    def _check_view(self, shard: int, view: memoryview) -> None:
+        if self.meta.id and stamp_in(view) != stamp_of(self.meta.id):
+            raise PackChangedError(
+                f"{printable(self.files[shard])}: belongs to another pack than "
+                f"{printable(index_path(self.path))}"
+            )
+
+    def read(self, row: int, slot: int = 0) -> memoryview | None:
+        if row in self._split and not slot:
+            mapped = self._guarded(row)
+            return memoryview(self._joined(row, mapped.view[slice(*self._stored(row, mapped))]))
+        return MappedReader.read(self, row, slot)  # super() would take twice the time of the rest
+
+    def load(self, row: int, slot: int = 0) -> bytes | None:
+        if row not in self._split or slot:
+            return super().load(row, slot)
+        mapped = self._guarded(row)
+        start, stop = self._stored(row, mapped)
+        try:
+            stored = mapped.read(start, stop - start)
+        except OSError as error:
+            why = f"cannot be read: {error.strerror or error}"
+            raise self.bad_sample(row, why, "unreadable") from error
+        return self._joined(row, memoryview(stored))
+
+    def _stored(self, row: int, mapped: MappedFile) -> tuple[int, int]:
+        """Returns where a split image starts and stops in its file."""
+        assert self.table.extra is not None
+        start = self.table.base[0] + self._offset_of[0](row)
+        stop = start + self._size_of[0](row) + self.table.extra.item(row)
+        if not start <= stop <= mapped.view.nbytes:
+            raise self._outside(row, 0)
+        return start, stop
+
+    def _joined(self, row: int, stored: memoryview) -> bytes:
+        data = joined(stored)
+        if len(data) != self._size_of[0](row):
+            words = "its record is damaged: fastconv repair can mend it"
+            raise self.bad_sample(row, words, "bad_record")
+        return data
+
+    def key(self, row: int) -> str:
+        if self.numbers is None:
+            return super().key(row)
+        prefix = self.prefixes[int(np.searchsorted(self._first_rows, row, side="right")) - 1]
+        return f"{prefix}{self.numbers.item(row)}"
+
+    @classmethod
+    def scanned(cls, path: str, files: Sequence[str]) -> Self:
+        """Returns the pack as its records tell it.
+
+        Raises:
+            NotAPackError: There is no record in it.
+            PackChangedError: A file was replaced meanwhile.
+            PackError: The system does not let us read one.
+        """
+        bad: list[BadFile] = []
+        notices: list[str] = []
+        shards, inodes = [], []
+        columns = Columns()
+        for file in files:
+            mapped = map_file(file)
+            label = os.path.basename(file)
+            columns.add_file(mapped.view, file, bad, notices)
+            if mapped.view.nbytes and not len(columns.place) and len(files) == 1:
+                raise NotAPackError(
+                    f"{printable(file)}: not a RecordIO file of images: no whole record in it"
+                    + "".join(f" ({one.message})" for one in bad[:1])
+                )
+            shards.append(Shard(label, mapped.view.nbytes))
+            inodes.append(mapped.inode)
+        prefixes = columns.prefixes([os.path.splitext(shard.name)[0] for shard in shards])
+        table = columns.table(prefixes)
+        labelled = bool((table.label != -1).any())
+        meta = PackMeta(
+            format=cls.name, id="", samples=len(table), fields=table.fields,
+            labels="int" if labelled else "none", shards=tuple(shards),
+        )  # fmt: skip
+        reader = cls(path, meta, table, files)
+        if [found.inode for found in reader._found] != inodes:
+            raise being_replaced(path)
+        reader.numbers, reader.prefixes = np.array(columns.number, np.uint64), prefixes
+        reader.bad = bad
+        reader.notices += notices
+        if len(table.fields) > 1:
+            reader.notices.append(
+                f"labels that are no single integers are the field {' or '.join(table.fields[1:])} "
+                "(floats, little-endian), and -1 as labels"
+            )
+        return reader
+
+
+def being_replaced(path: str) -> PackChangedError:
+    """Returns what to raise where parts of a pack may be those of another."""
+    return PackChangedError(
+        f"{printable(path)}: is being replaced: open it again; if no process packs into it, one "
+        "was killed: run the same fastconv pack again, which finishes it"
+    )
+
+
+def shard_names(folder: str) -> list[str]:
+    """Returns the names of the RecordIO files in a folder, in order.
+
+    Raises:
+        PackError: The system does not let us read it.
+    """
+    try:
+        names = os.listdir(folder)
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    shards = (name for name in names if name.endswith(".rec") and not name.startswith("."))
+    return sorted(shards, key=sort_key)
+
+
+def shard_files(path: str, meta: PackMeta) -> list[str]:
+    """Returns the data files that a pack names."""
+    if not os.path.isdir(path):
+        return [path]
+    return [os.path.join(path, shard.name) for shard in meta.shards]
+
+
+def stamp_of(pack_id: str) -> bytes:
+    """Returns what stands for a pack's id as the id2 of each file's first record, 8 bytes: six of
+    the id's, and two marks, with which it is never taken for the magic."""
+    digits = bytes.fromhex(pack_id[:12])
+    return digits[:3] + STAMP_MARKS[:1] + digits[3:] + STAMP_MARKS[1:]
+
+
+def is_stamp(id2: bytes) -> bool:
+    """Returns whether an id2 is a stamp."""
+    return id2[3:4] + id2[7:8] == STAMP_MARKS
+
+
+def stamp_in(view: memoryview) -> bytes:
+    """Returns the id2 of a file's first record."""
+    return bytes(view[IMAGE_PLACE - 8 : IMAGE_PLACE])
+
+
+def is_head(magic: int, lrec: int) -> bool:
+    """Returns whether a record begins with these two words."""
+    return magic == MAGIC and lrec >> LENGTH_BITS in (WHOLE, FIRST)
+
+
+def words_of(data: memoryview | bytes) -> npt.NDArray[np.uint32]:
+    """Returns bytes as numbers of four each, without those that are left over."""
+    return np.frombuffer(data, "<u4", len(data) // 4)
+
+
+def magics(data: memoryview | bytes) -> Ints:
+    """Returns the places of the magic that split a record of these data, int64 (n,)."""
+    return np.flatnonzero(words_of(data) == MAGIC) * 4
+
+
+def joined(stored: memoryview) -> bytes:
+    """Returns the bytes of a split record, or of its end, without what stands between its parts.
+
+    Args:
+        stored: As they lie in the file, from a multiple of 4 in the record on.
+    """
+    words = words_of(stored)
+    behind = np.flatnonzero(words == MAGIC) + 1  # no lrec is the magic
+    kept = np.delete(words, behind[behind < len(words)])
+    return kept.tobytes() + bytes(stored[4 * len(words) :])
+
+
+class Damaged(Exception):
+    """A record that cannot be read."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+class Extent(NamedTuple):
+    """Where a record lies.
+
+    Attributes:
+        start, stop: Of its data in the file, with what stands between parts.
+        extra: How many bytes stand between parts.
+        following: Where the next record starts.
+    """
+
+    start: int
+    stop: int
+    extra: int
+    following: int
+
+
+def extent_at(view: memoryview, place: int) -> Extent:
+    """Returns where the record lies whose first part starts at a place.
+
+    Raises:
+        Damaged: There is none, or it is cut short.
+    """
+    start, extra, wanted = place + PART.size, 0, (WHOLE, FIRST)
+    while True:
+        if place + PART.size > view.nbytes:
+            raise Damaged("truncated", "the file ends in its head")
+        magic, lrec = PART.unpack_from(view, place)
+        flag, length = lrec >> LENGTH_BITS, lrec & MOST_LENGTH
+        if magic != MAGIC or flag not in wanted or (flag in (FIRST, MIDDLE) and length % 4):
+            raise Damaged("bad_record", "a record's head is damaged")
+        stop = place + PART.size + length
+        if stop > view.nbytes:
+            has = max(view.nbytes - start, 0)
+            raise Damaged("truncated", f"cut short: needs {stop - start} bytes, has {has}")
+        if flag in (WHOLE, LAST):
+            return Extent(start, stop, extra, stop + -length % 4)
+        place, wanted = stop, (MIDDLE, LAST)
+        extra += 4
+
+
+class Head(NamedTuple):
+    """What the data of a record say of their image.
+
+    Attributes:
+        number: The record's id.
+        flag: How many labels are between the header and the image.
+        label: The only label, where it is an integer; None where it is not, or there are several.
+        labels: Where the labels start and stop in the data.
+        type: Theirs: "f32" or "f64".
+        image: Where the image starts.
+        kind: Code of its kind, 0 where the first bytes do not tell it.
+    """
+
+    number: int
+    flag: int
+    label: int | None
+    labels: tuple[int, int]
+    type: str
+    image: int
+    kind: int
+
+
+def head_of(data: memoryview | bytes) -> Head:
+    """Returns what the data of a record say of their image.
+
+    Raises:
+        Damaged: They are too short.
+    """
+    found = None
+    for header, type_ in LAYOUTS:
+        if len(data) < header.size:
+            break
+        flag, label, number, _ = header.unpack_from(data)
+        image = header.size + flag * type_.size
+        ends = image == len(data) and (flag > 0 or found is None)  # no image
+        kind = kind_of(data[image : image + SIGNATURE_BYTES]) if image < len(data) else 0
+        if kind or ends or (found is None and image < len(data)):
+            start = header.size if flag else header.size - 16 - type_.size
+            if flag == 1:
+                (label,) = type_.unpack_from(data, start)
+            whole = int(label) if flag < 2 and is_integer(label) else None
+            span = start, start + max(flag, 1) * type_.size
+            found = Head(number, flag, whole, span, f"f{8 * type_.size}", image, kind)
+            if kind or ends:
+                break
+    if found is None:
+        raise Damaged("bad_record", f"{len(data)} bytes are too few for its labels and an image")
+    return found
+
+
+def is_integer(label: float) -> bool:
+    """Returns whether a label is an integer that a table can hold."""
+    return label.is_integer() and -(2.0**63) <= label < 2.0**63
+
+
+def kind_of(head: memoryview | bytes) -> int:
+    """Returns the code of the kind of image that begins so, 0 where none is known to."""
+    for pattern, code in SIGNATURES:
+        if pattern.match(head):
+            return code
+    return 0
+
+
+def next_head(view: memoryview, place: int, end: int) -> int:
+    """Returns the first place from `place` on and before `end` where a record begins, or `end`: the
+    magic stands at a multiple of 4 only there."""
+    for found in MAGIC_ANYWHERE.finditer(view, place, end + len(MAGIC_BYTES)):
+        at = found.start()
+        if at % 4 == 0 and at + PART.size <= view.nbytes and is_head(*PART.unpack_from(view, at)):
+            return min(at, end)
+    return end
+
+
+def lines_beside(file: str, suffix: str) -> Iterator[list[bytes]]:
+    """Yields the cells of each line of a file beside another one; none where it is not there.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    try:
+        fd = open_file(os.path.splitext(file)[0] + suffix)
+    except FileNotFoundError:
+        return
+    with open(fd, "rb") as lines:
+        for line in lines:
+            yield line.rstrip(b"\r\n").split(b"\t")
+
+
+def index_of(file: str, notices: list[str]) -> tuple[Ints, Ints]:
+    """Returns the places that a file's index names, in order, and the keys of these, int64 (n,)
+    each; none where there is no index."""
+    places, keys = array("q"), array("q")
+    try:
+        for key, place in lines_beside(file, ".idx"):
+            keys.append(natural(key))
+            places.append(natural(place))
+    except (OSError, ValueError) as error:
+        notices.append(ignored(file, ".idx", error, "a number and a place"))
+        del places[:], keys[:]
+    order = np.argsort(places, kind="stable")
+    return np.array(places, np.int64)[order], np.array(keys, np.int64)[order]
+
+
+def list_of(file: str, notices: list[str]) -> dict[int, bytes]:
+    """Returns the paths that the list beside a file has for its records' numbers."""
+    paths: dict[int, bytes] = {}
+    try:
+        for number, *_, path in lines_beside(file, ".lst"):
+            if not path or b"\0" in path or paths.setdefault(natural(number), path) is not path:
+                raise ValueError
+        if len(set(paths.values())) < len(paths):
+            raise ValueError
+    except (OSError, ValueError) as error:
+        notices.append(ignored(file, ".lst", error, "a number, labels and a path, each once"))
+        return {}
+    return paths
+
+
+def natural(text: bytes) -> int:
+    """Returns a number that is not negative and that a table can hold.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not text.isdigit() or (number := int(text)) >> 63:
+        raise ValueError
+    return number
+
+
+def ignored(file: str, suffix: str, error: Exception, lines: str) -> str:
+    """Returns the notice for what lies beside a file and cannot be used."""
+    name = printable(os.path.splitext(os.path.basename(file))[0] + suffix)
+    return f"{name} is ignored: {getattr(error, 'strerror', None) or f'its lines are not {lines}'}"
+
+
+class Gap(NamedTuple):
+    """A range of a file in which no record can be read.
+
+    Attributes:
+        place: Where it starts.
+        reason, message: Why.
+    """
+
+    place: int
+    reason: Reason
+    message: str
+
+
+def records_of(view: memoryview) -> Iterator[Extent | Gap]:
+    """Yields the records of a file, and what is between them where it is damaged."""
+    place, last = 0, None
+    while place < view.nbytes:
+        try:
+            extent = extent_at(view, place)
+        except Damaged as error:
+            if last is not None:
+                inside = next_head(view, last.start, place)
+                if inside < place:  # its length leads past the records that follow it
+                    yield Gap(last.start - PART.size, "bad_record", "its length is damaged")
+                    place, last = inside, None
+                    continue
+                yield last
+            following = next_head(view, place + 4, view.nbytes)
+            if following < view.nbytes and error.reason == "truncated":
+                yield Gap(place, "bad_record", "its length is damaged")
+            else:
+                yield Gap(place, error.reason, error.message)
+            place, last = following, None
+            continue
+        if last is not None:
+            yield last
+        place, last = extent.following, extent
+    if last is not None:
+        yield last
+
+
+class Columns:
+    """The samples of all files, as these are gone through.
+
+    Attributes:
+        place, size, extra, label, kind, number: One entry for each sample.
+        paths: What a list says is the path of each; b"" where none does.
+        labels: For each type of labels that are no single integer: where they are in the file, and
+            how many bytes; of the first samples, up to the last that has any.
+        bounds: The first sample of each file, and the number of samples.
+    """
+
+    def __init__(self) -> None:
+        self.place, self.size = array("Q"), array("q")
+        self.extra, self.kind = array("I"), bytearray()
+        self.label, self.number = array("q"), array("Q")
+        self.paths: list[bytes] = []
+        self.labels: dict[str, tuple[array[int], array[int]]] = {}
+        self.bounds = [0]
+
+    def add_file(self, view: memoryview, file: str, bad: list[BadFile], notices: list[str]) -> None:
+        """Goes through the records of a file.
+
+        Args:
+            view: Its bytes.
+            file: Its path.
+            bad: Takes what is damaged.
+            notices: Takes what a user should know.
+        """
+        name = os.path.basename(file)
+        places, keys = index_of(file, notices)
+        without, heads = 0, array("q")
+        for count, record in enumerate(records_of(view)):
+            place = record.place if isinstance(record, Gap) else record.start - PART.size
+            try:
+                if isinstance(record, Gap):
+                    raise Damaged(record.reason, record.message)
+                if self.add(view, record):
+                    heads.append(place)
+                else:
+                    without += 1
+            except Damaged as error:
+                at = int(np.searchsorted(places, place))
+                known = at < len(places) and places[at] == place
+                number = f"{name} record {keys[at] if known else count}"
+                message = f"{printable(number)} at byte {place}: {error.message}"
+                bad.append(BadFile(number, error.reason, message))
+        if without:
+            notices.append(f"{printable(name)}: {without} records hold labels and no image")
+        self.bounds.append(len(self.place))
+        fits = self.call(np.array(heads, np.int64), places, keys, name, notices)
+        if fits and (lost := int((places >= view.nbytes).sum())):
+            message = f"{printable(name)}: {lost} records of its index lie behind its end"
+            bad.append(BadFile(name, "truncated", message))
+        listed = list_of(file, notices)
+        self.paths += [listed.get(number, b"") for number in self.number[self.bounds[-2] :]]
+
+    def add(self, view: memoryview, record: Extent) -> bool:
+        """Takes a record; returns whether it has an image.
+
+        Raises:
+            Damaged: It is damaged, or its image is empty.
+        """
+        start, stop, extra, _ = record
+        data: memoryview | bytes = view[start:stop]
+        if extra:
+            data = joined(view[start:stop])
+            if len(data) != stop - start - extra:
+                raise Damaged("bad_record", "its parts do not make a whole")
+        head = head_of(data)
+        if head.image == len(data):
+            if not head.flag:
+                raise Damaged("empty", "no bytes")
+            return False
+        before = 4 * len(magics(data[: head.image])) if extra else 0
+        if head.label is None:
+            if before:
+                raise Damaged("bad_record", "its labels are split")
+            columns = self.labels.setdefault(f"labels.{head.type}", (array("q"), array("q")))
+            for column, nothing in zip(columns, (0, -1), strict=True):
+                column.extend([nothing] * (len(self.place) - len(column)))
+            columns[0].append(start + head.labels[0])
+            columns[1].append(head.labels[1] - head.labels[0])
+        self.place.append(start + head.image + before)
+        self.size.append(len(data) - head.image)
+        self.extra.append(extra - before)
+        self.label.append(-1 if head.label is None else head.label)
+        self.kind.append(head.kind)
+        self.number.append(head.number)
+        return True
+
+    def call(self, heads: Ints, places: Ints, keys: Ints, file: str, notices: list[str]) -> bool:
+        """Gives the samples of the last file the numbers that its index has for them; returns
+        whether it has any.
+
+        Args:
+            heads: Where their records start.
+            places, keys: The index.
+            file: The file's name.
+            notices: Takes what a user should know.
+        """
+        first = self.bounds[-2]
+        own, fits = np.array(self.number[first:], np.uint64), np.zeros(0, np.bool_)
+        if places.shape[0] and heads.shape[0]:
+            at = np.searchsorted(places, heads)
+            at[at == places.shape[0]] = 0
+            fits = places[at] == heads
+            own[fits] = keys[at[fits]]
+            if not fits.any():
+                notices.append(f"the index of {printable(file)} is ignored: it is another file's")
+        if np.unique(own).shape[0] < own.shape[0]:
+            notices.append(f"{printable(file)}: its records are numbered: their ids are not unique")
+            own = np.arange(own.shape[0], dtype=np.uint64)
+        self.number[first:] = array("Q", own.tolist())
+        return bool(fits.any())
+
+    def prefixes(self, stems: Sequence[str]) -> list[str]:
+        """Returns what must be put before the numbers of each file: nothing, where those of all
+        files are different.
+
+        Args:
+            stems: The files' names.
+        """
+        numbers = np.array(self.number, np.uint64)
+        if np.unique(numbers).shape[0] == numbers.shape[0]:
+            return [""] * len(stems)
+        return [f"{stem}/" for stem in stems]
+
+    def table(self, prefixes: Sequence[str]) -> SampleTable:
+        """Returns the table of all samples."""
+        count = len(self.place)
+        fields = ("image", *sorted(self.labels))
+        columns = [(self.place, self.size)]
+        for name in fields[1:]:
+            missing = count - len(self.labels[name][0])
+            places, sizes = self.labels[name]
+            columns.append((places + array("q", [0] * missing), sizes + array("q", [-1] * missing)))
+        entries: list[bytes] = []
+        for prefix, start, stop in zip(prefixes, self.bounds, self.bounds[1:], strict=False):
+            rows = slice(start, stop)
+            entries += [
+                path or os.fsencode(f"{prefix}{number}.{KINDS[kind]}")
+                for path, number, kind in zip(
+                    self.paths[rows], self.number[rows], self.kind[rows], strict=True
+                )
+            ]
+        extra = np.array(self.extra, np.uint32)
+        return SampleTable(
+            fields=fields,
+            label=np.array(self.label, np.int64),
+            kind=np.frombuffer(bytes(self.kind), np.uint8),
+            width=np.zeros(count, np.uint32),
+            height=np.zeros(count, np.uint32),
+            path_bytes=np.frombuffer(b"".join(entries), np.uint8),
+            path_offset=np.cumsum([0, *map(len, entries)], dtype=np.uint64),
+            shard_row=np.array(self.bounds, np.int64),
+            offset=tuple(np.array(places, np.uint64) for places, _ in columns),
+            size=tuple(np.array(sizes, np.int64) for _, sizes in columns),
+            extra=extra if extra.any() else None,
+        )

@@ -1,0 +1,487 @@
+"""Reads TFRecord files of images: OUT.tfrecord, or a folder of shards.
+
+What a file is made of stands in `fastconv.loaders.tfexample`. Our own packs bring a sample table
+(`fastconv.loaders.index`), which is believed when it fits its data: every shard is as long as it
+says and has the pack's id in its first record. Without it all records are read once, so that those
+whose CRC differs are left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Self
+
+import numpy as np
+
+from fastconv.loaders.errors import (
+    CorruptPackError,
+    NotAPackError,
+    PackChangedError,
+    UsageError,
+    printable,
+)
+from fastconv.loaders.filenames import sort_key
+from fastconv.loaders.files import MappedFile, first_bytes, inode_at, map_file, unreadable
+from fastconv.loaders.index import index_path, is_being_published, load_index
+from fastconv.loaders.kinds import KINDS, kind_code, kind_of_name
+from fastconv.loaders.meta import PackMeta, Shard
+from fastconv.loaders.reader import MappedReader
+from fastconv.loaders.sample import IMAGE, BadFile, Reason
+from fastconv.loaders.table import SampleTable
+from fastconv.loaders.tfexample import (
+    FRAMING,
+    HEAD,
+    compression_of,
+    first_integer,
+    is_record,
+    length_checks,
+    masked,
+    only_bytes,
+    read_example,
+    stamp_of,
+)
+
+__all__ = ["TFRecordReader"]
+
+START = 512
+"""Bytes of a file that tell what it is."""
+MOST_BYTES = (1 << 31) - 1
+"""Of an Example: protobuf reads no larger message."""
+
+NUMBERED = re.compile(r"-([0-9]{5})-of-([0-9]{5})")
+SHARD_NAME = re.compile(rf".+(?:\.tfrecords?(?:\.gz)?|{NUMBERED.pattern})")
+"""Many tools give shards no suffix, or put their numbers behind it."""
+
+IMAGE_NAMES = (b"image/encoded", b"image", b"jpg", b"jpeg", b"png", b"webp")
+"""What the image is called, in ImageNet's records and those of others."""
+LABEL_NAMES = (b"image/class/label", b"label")
+SIDECAR_NAME = re.compile(rb"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+
+FORMATS = {kind: {"jpg": "JPEG", "tif": "TIFF"}.get(kind, kind.upper()).encode() for kind in KINDS}
+"""Kind -> `image/format`."""
+KIND_OF_FORMAT = {format: kind for kind, format in FORMATS.items()}
+SIGNATURES = (
+    (re.compile(rb"\xff\xd8\xff"), "jpg"),
+    (re.compile(rb"\x89PNG\r\n"), "png"),
+    (re.compile(rb"RIFF....WEBP", re.DOTALL), "webp"),
+    (re.compile(rb"GIF8[79]a"), "gif"),
+    (re.compile(rb"BM.{4}\0{4}", re.DOTALL), "bmp"),
+)
+"""Those of the formats that records usually hold: what they say of themselves is often wrong."""
+SIGNATURE_BYTES = 16
+PIXELS = (b"image/width", b"image/height")
+INTEGERS = (*LABEL_NAMES, *PIXELS)
+TEXTS = (b"image/filename", b"image/format", b"image/class/text")
+MOST_UNUSED = 1000
+"""Labels that may be unused where classes are named."""
+
+Crc = Callable[[memoryview], int]
+
+
+class TFRecordReader(MappedReader):
+    """Reads a folder of shards, or one file."""
+
+    name = "tfrecord"
+    title = "TFRecord"
+    suffixes = (".tfrecord", ".tfrecords")
+    dataset = "TFRecordDataset"
+
+    @classmethod
+    def recognises(cls, path: str) -> bool:
+        if not os.path.isdir(path):
+            return is_tfrecord(path)
+        names = shard_names(path)
+        return bool(names) and (
+            names[0].endswith(cls.suffixes) or is_tfrecord(os.path.join(path, names[0]))
+        )
+
+    @classmethod
+    def open(cls, path: str) -> Self:
+        lies_there = inode_at(path)
+        problem = None
+        try:
+            found = load_index(path)
+            if found is not None:
+                meta, table, file = found
+                reader = cls(path, meta, table, shard_files(path, meta), file)
+                reader.check_belongs()
+                return reader
+        except (CorruptPackError, PackChangedError) as error:
+            problem = error
+        # A table that is missing or does not fit may be one that is just changing places.
+        if is_being_published(path) or inode_at(path) != lies_there:
+            raise being_replaced(path) from problem
+        files = [path]
+        if os.path.isdir(path):
+            names = shard_names(path)
+            files = [os.path.join(path, name) for name in names]
+            alone = [name for name in names if os.path.exists(index_path(os.path.join(path, name)))]
+            if alone and problem is None:
+                # Each of these is a pack of its own, with its own classes: together they are none.
+                raise UsageError(
+                    f"{printable(path)}: holds {len(names)} packs, each a file of its own: name "
+                    f"one, such as {printable(os.path.join(path, alone[0]))}"
+                )
+        reader = cls.scanned(path, files)
+        if inode_at(path) != lies_there:
+            raise being_replaced(path)
+        if problem is not None:
+            reader.notices.append(
+                f"the sample table is ignored, the records are read instead: {problem}"
+            )
+            reader.no_checksums = f"its table does not fit it ({problem}): copy the pack again"
+        elif len(reader) and stamp_of(reader._mapped(0).view)[0]:
+            lost = (
+                f"its table {printable(os.path.basename(index_path(path)))} is not "
+                f"{'in' if os.path.isdir(path) else 'beside'} it"
+            )
+            reader.notices.append(
+                f"{lost}: without it all records are read first, and checksums are unknown: copy "
+                "it along"
+            )
+            reader.no_checksums = f"{lost}: copy it along"
+        return reader
+
+    def check_belongs(self) -> None:
+        """Checks that the first shard is the table's, and that all have the lengths that it says.
+
+        Raises:
+            PackChangedError: One is another pack's.
+            CorruptPackError: The table says otherwise what labels start from.
+        """
+        for file, shard, found in zip(self.files, self.meta.shards, self._found, strict=True):
+            if found.size != shard.size:
+                raise PackChangedError(
+                    f"{printable(file)}: has {found.size} bytes, "
+                    f"{printable(index_path(self.path))} says {shard.size}"
+                )
+        if len(self):
+            _, base = stamp_of(self._mapped(0).view)
+            if self.meta.settings.get("label_base", 0) != base:
+                raise CorruptPackError(
+                    f"{printable(index_path(self.path))}: damaged: its settings are not those of "
+                    f"{printable(self.files[0])}"
+                )
+
+    def _check_view(self, shard: int, view: memoryview) -> None:
+        if self.meta.id and stamp_of(view)[0] != self.meta.id:
+            raise PackChangedError(
+                f"{printable(self.files[shard])}: belongs to another pack than "
+                f"{printable(index_path(self.path))}"
+            )
+
+    @classmethod
+    def scanned(cls, path: str, files: Sequence[str]) -> Self:
+        """Returns the pack as its records tell it.
+
+        Raises:
+            NotAPackError: It is compressed, or no TFRecord.
+            PackChangedError: A file was replaced meanwhile.
+            PackError: The system does not let us read one.
+        """
+        crc = crc_function()
+        builder = TableBuilder()
+        shards, inodes, bases = [], [], set()
+        for file in files:
+            mapped = map_file(file)
+            start = bytes(mapped.view[:START])
+            refuse_compressed(file, start)
+            if start and file == path and not is_record(start):
+                raise NotAPackError(f"{printable(file)}: not a TFRecord: it begins with no record")
+            _, builder.base = stamp_of(start)
+            builder.add_file(mapped, os.path.basename(file), crc)
+            bases.add(builder.base)
+            shards.append(Shard(os.path.basename(file), mapped.view.nbytes))
+            inodes.append(mapped.inode)
+        table, classes = builder.table(), builder.classes()
+        labelled = bool((table.label != -1).any())
+        meta = PackMeta(
+            format=cls.name, id="", samples=len(table), fields=table.fields, classes=classes,
+            labels="class" if classes else "int" if labelled else "none", shards=tuple(shards),
+            settings={"label_base": 1} if bases == {1} else {},
+        )  # fmt: skip
+        reader = cls(path, meta, table, files)
+        if [found.inode for found in reader._found] != inodes:
+            raise being_replaced(path)
+        reader.bad = builder.bad
+        if file_names := [shard.name for shard in shards if os.path.isdir(path)]:
+            reader.notices += notices_of_names(file_names)
+        if labelled and int(table.label[table.label != -1].min()) > 0:
+            reader.notices.append(
+                f"labels are as they are stored, up to {table.label.max()}: 0 is unused"
+            )
+        if crc is None and len(table):
+            reader.notices.append(
+                "whether the records' CRCs are right was not looked at: "
+                "pip install 'fastconv[tfrecord]'"
+            )
+        return reader
+
+
+def being_replaced(path: str) -> PackChangedError:
+    """Returns what to raise where parts of a pack may be those of another."""
+    return PackChangedError(
+        f"{printable(path)}: is being replaced: open it again; if no process packs into it, one "
+        "was killed: run the same fastconv pack again, which finishes it"
+    )
+
+
+def shard_names(folder: str) -> list[str]:
+    """Returns the names of the TFRecord files in a folder, in order.
+
+    Raises:
+        PackError: The system does not let us read it.
+    """
+    try:
+        names = os.listdir(folder)
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    shards = (name for name in names if SHARD_NAME.fullmatch(name) and not name.startswith("."))
+    return sorted(shards, key=sort_key)
+
+
+def shard_files(path: str, meta: PackMeta) -> list[str]:
+    """Returns the data files that a pack names."""
+    if not os.path.isdir(path):
+        return [path]
+    return [os.path.join(path, shard.name) for shard in meta.shards]
+
+
+def is_tfrecord(path: str) -> bool:
+    """Returns whether a file is a TFRecord, perhaps a compressed or an empty one."""
+    start = first_bytes(path, START)
+    if start:
+        return is_record(start) or compression_of(start) is not None
+    return bool(SHARD_NAME.fullmatch(os.path.basename(path))) and os.path.isfile(path)
+
+
+def refuse_compressed(file: str, start: bytes) -> None:
+    """Refuses a file whose records cannot be read where they lie.
+
+    Raises:
+        NotAPackError: It is compressed.
+    """
+    compression = compression_of(start)
+    if compression is not None:
+        tool = "gzip -dc" if compression == "gzip" else "zlib-flate -uncompress"
+        raise NotAPackError(
+            f"{printable(file)}: a {compression}-compressed TFRecord, whose records cannot be read "
+            f"one by one: decompress it first ({tool} < FILE > OTHER)"
+        )
+
+
+def notices_of_names(names: Sequence[str]) -> list[str]:
+    """Returns what is worth saying of the names of all shards in a folder."""
+    sets: Counter[tuple[str, int]] = Counter()
+    for name in names:
+        if found := NUMBERED.search(name):
+            sets[name[: found.start()], int(found[2])] += 1
+    notices = [
+        f"{count - there} of {count} shards of {printable(stem)} are missing"
+        for (stem, count), there in sets.items()
+        if there < count
+    ]
+    if len(sets) > 1:
+        stems = ", ".join(printable(stem) for stem, _ in sets)
+        notices.append(f"shards of several sets lie here and are read as one: {stems}")
+    return notices
+
+
+def crc_function() -> Crc | None:
+    """Returns what gives the CRC-32C of bytes; None where the package for that is not installed."""
+    try:
+        from crc32c import crc32c
+    except ModuleNotFoundError:
+        return None
+    return crc32c
+
+
+def records(
+    view: memoryview, damaged: Callable[[int, int, Reason, str], None]
+) -> Iterator[tuple[int, int]]:
+    """Yields where each record's data starts, and its size.
+
+    Args:
+        view: The file.
+        damaged: Called with the number and place of a record that ends them early, the reason, and
+            words.
+    """
+    places, lengths, checks = array("Q"), array("Q"), array("I")
+    place, size = 0, view.nbytes
+    while place + HEAD <= size:
+        length, check = struct.unpack_from("<QI", view, place)
+        for column, value in ((places, place), (lengths, length), (checks, check)):
+            column.append(value)
+        place += FRAMING + length
+    right = length_checks(np.array(lengths, np.uint64)) == np.array(checks, np.uint32)
+    whole = len(right) if right.all() else int(np.argmin(right))
+    if whole < len(right):
+        damaged(whole, places[whole], "bad_record", "its length is damaged: what follows is lost")
+    elif place > size:
+        whole -= 1
+        words = f"cut short: needs {place - places[whole]} bytes, has {size - places[whole]}"
+        damaged(whole, places[whole], "truncated", words)
+    elif place < size:
+        damaged(whole, place, "truncated", f"cut short: has {size - place} bytes")
+    for start, length in zip(places[:whole], lengths[:whole], strict=True):
+        yield start + HEAD, length
+
+
+class TableBuilder:
+    """Takes the records of all shards one by one.
+
+    Attributes:
+        bad: Those that are no samples.
+        base: What the labels of the file that is being taken start from.
+    """
+
+    def __init__(self) -> None:
+        self.bad: list[BadFile] = []
+        self.base = 0
+        self.labels = array("q")
+        self.kinds = bytearray()
+        self.pixels = array("I"), array("I")
+        self.columns: dict[str, tuple[array[int], array[int]]] = {}
+        self.paths: list[bytes] = []
+        self.shard_rows = array("q", [0])
+        self.texts: dict[int, bytes] = {}
+        self.named = True
+
+    def add_file(self, mapped: MappedFile, file: str, crc: Crc | None) -> None:
+        """Takes all records of a file.
+
+        Args:
+            mapped: The file.
+            file: Its name, for messages.
+            crc: Gives the CRC-32C of bytes; None: it is not compared.
+
+        Raises:
+            PackError: The system does not let us read it.
+        """
+
+        def damaged(number: int, place: int, reason: Reason, words: str) -> None:
+            where = f"record {number}, offset {place}"
+            message = f"{printable(file)}: {where}: {words}"
+            self.bad.append(BadFile(f"{file} {where}", reason, message))
+
+        for number, (place, size) in enumerate(records(mapped.view, damaged)):
+            if size > MOST_BYTES:
+                damaged(number, place - HEAD, "bad_record", "too large for a tf.train.Example")
+                continue
+            try:
+                data = mapped.read(place, size + FRAMING - HEAD)
+            except OSError as error:
+                raise unreadable(mapped.path, error) from error
+            check = int.from_bytes(data[size:], "little")
+            if crc is not None and masked(crc(memoryview(data)[:size])) != check:
+                words = "its CRC-32C differs: the bytes are damaged"
+                damaged(number, place - HEAD, "bad_record", words)
+                continue
+            try:
+                if not self.add(data, size, place):
+                    damaged(number, place - HEAD, "missing_part", "has no image (image/encoded)")
+            except (ValueError, IndexError) as error:
+                words = f"not a tf.train.Example: {error}"
+                damaged(number, place - HEAD, "bad_record", words)
+        self.shard_rows.append(len(self.paths))
+
+    def add(self, data: bytes, size: int, place: int) -> bool:
+        """Takes a record; returns whether it has an image.
+
+        Args:
+            data: Its bytes, and more.
+            size: How many are its.
+            place: Where they are in the file.
+
+        Raises:
+            ValueError, IndexError: It is no Example.
+        """
+        features = read_example(data, size)
+        values = {name: value for name, one in features.items() if (value := only_bytes(data, one))}
+        image = next((name for name in IMAGE_NAMES if name in values), None)
+        if image is None:
+            return False
+        numbers = {name: first_integer(data, features.get(name)) for name in INTEGERS}
+        stored = (number for name in LABEL_NAMES if (number := numbers[name]) is not None)
+        label = next(stored, self.base - 1) - self.base
+        text = {name: data[slice(*values.get(name, (0, 0)))] for name in TEXTS}
+        start, _ = values[image]
+        path = os.fsdecode(text[b"image/filename"])
+        kind = kind_of(data[start : start + SIGNATURE_BYTES], text[b"image/format"], path)
+        if not path or "\0" in path:
+            path = f"{len(self.paths):08d}.{kind}"
+        self.put(IMAGE, place, values[image])
+        for name, value in values.items():
+            if name not in IMAGE_NAMES and SIDECAR_NAME.fullmatch(name):
+                self.put(name.decode(), place, value)
+        self.paths.append(os.fsencode(path))
+        self.kinds.append(kind_code(kind))
+        self.labels.append(label)
+        if label != -1 and self.named:
+            name = text[b"image/class/text"]
+            self.named = bool(name) and self.texts.setdefault(label, name) == name
+        for column, name in zip(self.pixels, PIXELS, strict=True):
+            pixels = numbers[name] or 0
+            column.append(pixels if 0 < pixels < 1 << 31 else 0)
+        return True
+
+    def put(self, field: str, place: int, value: tuple[int, int]) -> None:
+        """Notes a field of the record that is being taken.
+
+        Args:
+            field: Its name.
+            place: Of the record's data in the file.
+            value: Where it starts and stops in these.
+        """
+        places, sizes = self.columns.setdefault(field, (array("Q"), array("q")))
+        self.fill(places, sizes)
+        places.append(place + value[0])
+        sizes.append(value[1] - value[0])
+
+    def fill(self, places: array[int], sizes: array[int]) -> None:
+        """Notes that the samples so far lack a field, but for those that have it."""
+        missing = len(self.paths) - len(places)
+        places.extend([0] * missing)
+        sizes.extend([-1] * missing)
+
+    def table(self) -> SampleTable:
+        """Returns the table of all samples."""
+        columns = {IMAGE: (array("Q"), array("q")), **dict(sorted(self.columns.items()))}
+        for places, sizes in columns.values():
+            self.fill(places, sizes)
+        width, height = self.pixels
+        return SampleTable(
+            fields=tuple(columns),
+            label=np.array(self.labels, np.int64),
+            kind=np.frombuffer(bytes(self.kinds), np.uint8),
+            width=np.array(width, np.uint32),
+            height=np.array(height, np.uint32),
+            path_bytes=np.frombuffer(b"".join(self.paths), np.uint8),
+            path_offset=np.cumsum([0, *map(len, self.paths)], dtype=np.uint64),
+            shard_row=np.array(self.shard_rows, np.int64),
+            offset=tuple(np.array(places, np.uint64) for places, _ in columns.values()),
+            size=tuple(np.array(sizes, np.int64) for _, sizes in columns.values()),
+        )
+
+    def classes(self) -> tuple[str, ...]:
+        """Returns the classes' names; none where records do not name them, each label by one name
+        of its own. A label that no record has is called by its number."""
+        texts = self.texts
+        count = max(texts, default=-1) + 1
+        if not self.named or not texts or min(texts) < 0 or count - len(texts) > MOST_UNUSED:
+            return ()
+        names = [os.fsdecode(texts.get(number, b"%d" % number)) for number in range(count)]
+        return tuple(names) if len(set(names)) == count else ()
+
+
+def kind_of(start: bytes, format: bytes, path: str) -> str:
+    """Returns the kind of an image by its first bytes, its format's name, or its file's."""
+    for signature, kind in SIGNATURES:
+        if signature.match(start):
+            return kind
+    return KIND_OF_FORMAT.get(format.upper()) or kind_of_name(path) or "bin"
