@@ -70,7 +70,7 @@ $(RUN): pyproject.toml constraints.txt
 	@echo "Installing fastconv into $(VENV): a few minutes the first time, most of them for torch"
 	@sh scripts/make_venv.sh $(VENV) $(PYTHON)
 	@$(PIP_INSTALL) --upgrade pip hatchling
-	@$(PIP_INSTALL) --no-build-isolation -e .
+	@$(PIP_INSTALL) --no-build-isolation -e '.[tfrecord]'
 	@touch $@
 
 $(TEST): $(RUN)

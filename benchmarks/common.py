@@ -38,7 +38,10 @@ __all__ = [
 FASTCONV = (sys.executable, "-m", "fastconv")
 """The command line, without relying on PATH."""
 
-FORMATS = {"one tar": "tar", "HDF5": "h5", "LMDB": "lmdb"}
+FORMATS = {
+    "one tar": "tar", "HDF5": "h5", "LMDB": "lmdb", "Parquet": "parquet", "TFRecord": "tfrecord",
+    "RecordIO": "rec",
+}  # fmt: skip
 """What the packs that are measured are called -> their ending."""
 
 Measured = dict[str, list[float | None]]

@@ -63,7 +63,8 @@ SLOW = "lmdb, one a put"
 
 def remove(path: Path) -> None:
     """Deletes a pack, and the files beside it."""
-    for found in path.parent.glob(f"{path.name}*"):
+    indexes = (path.with_suffix(ending) for ending in (".idx", ".lst"))
+    for found in [*path.parent.glob(f"{path.name}*"), *filter(Path.exists, indexes)]:
         if found.is_dir():
             shutil.rmtree(found)
         else:

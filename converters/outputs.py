@@ -122,7 +122,7 @@ def choose_output(
     tools = check_tools(index_for, writer.name, writer.title, alone=alone)
     refuse_beside(out, alone and not writer.table_inside)
     made = writer(typed_options(writer, options or {}))
-    stale = refuse_indexes(out, made, tools) if alone else ()
+    stale = refuse_indexes(out, made, tools, overwrite) if alone else ()
     return Output(out, made, stem, sharding or Sharding(), tools, stale)
 
 
@@ -197,14 +197,17 @@ def refuse_beside(out: str, table_beside: bool) -> None:
             raise UsageError(f"{printable(name)}: is in the way and not fastconv's: move it away")
 
 
-def refuse_indexes(out: str, writer: Writer, tools: Sequence[str]) -> tuple[str, ...]:
+def refuse_indexes(
+    out: str, writer: Writer, tools: Sequence[str], overwrite: bool
+) -> tuple[str, ...]:
     """Returns the names of index files beside OUT that belong to the single file there; refuses to
-    replace others.
+    replace others unless asked.
 
     Args:
         out: The file that is to be made.
         writer: Of its format.
         tools: Those whose index files it will have.
+        overwrite: Files of these names are replaced, whatever they are the index of.
 
     Raises:
         UsageError: Something else is in the way.
@@ -215,12 +218,13 @@ def refuse_indexes(out: str, writer: Writer, tools: Sequence[str]) -> tuple[str,
     new = index_files(IndexedPack.empty(out, writer), tools)
     absent = missing(os.path.dirname(out) or ".", new)
     for name in new:
-        if name not in own and name not in absent:
-            path = os.path.join(os.path.dirname(out), name)
-            raise UsageError(
-                f"{printable(path)}: is in the way, and not the index of {printable(out)}: "
-                "move it away"
-            )
+        path = os.path.join(os.path.dirname(out), name)
+        if name in own or name in absent or (overwrite and os.path.isfile(path)):
+            continue
+        raise UsageError(
+            f"{printable(path)}: is in the way, and not the index of {printable(out)}: move it "
+            "away, or --overwrite"
+        )
     return tuple(name for name in own if name not in new)
 
 

@@ -14,7 +14,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
@@ -381,11 +381,15 @@ class Mending:
                 )
                 for place, data in self.writer.frame(part, np.arange(len(part))).pieces():
                     pwrite_all(fd, data, place)
+                lost = set()
                 for row in range(cut.start, cut.stop):
+                    known_lost = len(self.lost)
                     for slot in range(len(rows.fields)):
                         self.write_field(fields, start, row, slot)
+                    if len(self.lost) > known_lost:
+                        lost.add(row - cut.start)
                 if self.writer.sealed:
-                    seal_records(fd, self.writer, part)
+                    seal_records(fd, self.writer, part, lost, old)
                 self.went_on(rows, cut.start, cut.stop)
         self.writer.finish(folder, layout, meta.with_shards(()), placed(rows, layout))
         os.replace(os.path.join(folder, self.writer.finished(shard.name)), path)
@@ -466,9 +470,29 @@ class Mending:
         )
 
 
-def seal_records(fd: int, writer: Writer, part: Part) -> None:
-    """Seals the records of a part whose frames and fields are written."""
+def seal_records(
+    fd: int, writer: Writer, part: Part, lost: Collection[int], old: DataFile | None
+) -> None:
+    """Seals the records of a part whose frames and fields are written.
+
+    Damaged ones stay as they are, where that can be read: with a new checksum over damaged bytes
+    every other program would take them for whole.
+
+    Args:
+        fd: The copy.
+        writer: Of its format.
+        part: The records.
+        lost: Which of them are damaged.
+        old: The damaged file.
+    """
     for row, (start, stop) in enumerate(pairwise(writer.bounds(part).tolist())):
+        if row in lost:
+            try:
+                if old is not None:
+                    pwrite_all(fd, old.read(start, stop), start)
+            except OSError:  # what of it can be read stands there already, unsealed
+                pass
+            continue
         record = memoryview(bytearray(stop - start))
         pread_all(fd, record, start)
         writer.seal(part, row, record)

@@ -146,6 +146,8 @@ def unpack(
     reader = open_pack(pack, format)
     if reader.root:
         raise UsageError(f"{printable(reader.path)}: a folder of files already, not a pack")
+    if not len(reader) and not reader.bad:
+        raise UnpackFailedError(f"{printable(reader.path)}: holds no samples (0 records)")
     with translated_errors(out), ExitStack() as stack:
         target = Target(os.path.join(out, INSIDE) if exists else out, notice or (lambda line: None))
         stack.callback(target.discard)
@@ -164,7 +166,6 @@ def unpack(
             bytes=run.bytes,
             classes=reader.meta.classes,
             bad=run.bad,
-            warnings=[] if len(reader) else ["the pack holds no samples (0 records)"],
             notices=list(reader.notices),
             seconds=time.monotonic() - began,
         )

@@ -2,8 +2,8 @@
 
     python examples/demo.py [--out FOLDER] [--images 400]
 
-Makes a folder of JPEG images in eight classes, packs it into LMDB, WebDataset shards and HDF5 with
-the command line, and reads each pack at random beside the folder itself: the stored bytes, and the
+Makes a folder of JPEG images in eight classes, packs it into all six formats with the command
+line, and reads each pack at random beside the folder itself: the stored bytes, and the
 decoded pictures in the batches that training gets. All of it stays in FOLDER, to be looked at.
 """
 
@@ -33,6 +33,9 @@ PACKS = {
     "LMDB": ["demo.lmdb"],
     "WebDataset": ["demo-shards", "--format", "webdataset", "--shard-size", "8MB"],
     "HDF5": ["demo.h5"],
+    "Parquet": ["demo.parquet"],
+    "TFRecord": ["demo.tfrecord"],
+    "RecordIO": ["demo.rec"],
 }
 """Title -> what follows `fastconv pack images`."""
 MARK = ".fastconv-demo"
@@ -202,7 +205,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         pack(out, arguments)
     packs = {title: out / arguments[0] for title, arguments in PACKS.items()}
     check_same(images, list(packs.values()))
-    print("    All three hold the folder's images and labels, byte for byte.")
+    print("    All of them hold the folder's images and labels, byte for byte.")
 
     order = random.Random(1).sample(range(args.images), args.images)
     raw = raw_bytes(images, order)

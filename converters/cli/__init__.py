@@ -68,7 +68,7 @@ def fastconv(
         ),
     ] = False,
 ) -> None:
-    """Pack folders of images into LMDB, WebDataset shards and HDF5, and read them back.
+    """Pack folders of images into LMDB, WebDataset, HDF5, Parquet, TFRecord or RecordIO.
 
     $ fastconv pack images/ out.lmdb
     """
