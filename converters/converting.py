@@ -29,6 +29,7 @@ from fastconv.converters.writer import Sharding
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.joined import JoinedReader, fingerprint, open_packs
+from fastconv.loaders.kinds import kind_code
 from fastconv.loaders.listing import Ignored, Listing
 from fastconv.loaders.open import open_pack
 from fastconv.loaders.reader import MappedReader, Reader
@@ -261,7 +262,8 @@ def listed(reader: Reader, output: Output) -> Listing:
         root=reader.path,
         fields=fields,
         label=table.label,
-        kind=table.kind.copy(),
+        # What does not say of which format it is, is told by its bytes.
+        kind=np.where(table.kind == 0, np.uint8(kind_code("jpg")), table.kind),
         path_bytes=table.path_bytes,
         path_offset=table.path_offset,
         size=tuple(column.copy() for column in table.size[: len(fields)]),

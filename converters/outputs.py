@@ -133,7 +133,14 @@ def choose_writer(out: str, format: str | None) -> type[Writer]:
         UsageError: Neither tells it.
     """
     if format is not None:
-        return WRITERS.load(format)
+        found = WRITERS.load(format)
+        for other in WRITERS.installed():
+            if out.lower().endswith(other.suffixes) and other is not found:
+                raise UsageError(
+                    f"{printable(out)}: its ending means {other.title}, not {found.title}: name it "
+                    f"otherwise, or leave --format {format} out"
+                )
+        return found
     endings: dict[str, str] = {}
     for writer in WRITERS.installed():
         if out.lower().endswith(writer.suffixes):
@@ -219,13 +226,28 @@ def refuse_indexes(
     absent = missing(os.path.dirname(out) or ".", new)
     for name in new:
         path = os.path.join(os.path.dirname(out), name)
-        if name in own or name in absent or (overwrite and os.path.isfile(path)):
+        others = packs_beside(out)
+        if name in own or name in absent or (overwrite and os.path.isfile(path) and not others):
             continue
+        owner = f", but perhaps that of {printable(others[0])}" if others else ""
+        remedy = "move it away" + ("" if others else ", or replace it with --overwrite")
         raise UsageError(
-            f"{printable(path)}: is in the way, and not the index of {printable(out)}: move it "
-            "away, or --overwrite"
+            f"{printable(path)}: is in the way, and not the index of {printable(out)}{owner}: "
+            f"{remedy}"
         )
     return tuple(name for name in own if name not in new)
+
+
+def packs_beside(out: str) -> list[str]:
+    """Returns the names of files beside OUT that differ from it in nothing but an ending that means
+    another format: their indexes may have the same names."""
+    stem = os.path.splitext(out)[0]
+    endings = {ending for writer in WRITERS.installed() for ending in writer.suffixes}
+    return sorted(
+        name
+        for name in (f"{stem}{ending}" for ending in endings)
+        if name != out and os.path.isfile(name)
+    )
 
 
 def own_indexes(out: str) -> Files:

@@ -38,7 +38,7 @@ from fastconv.converters.target import Target, exists_already
 from fastconv.converters.writer import Layout, Rows, Sharding, Writer
 from fastconv.loaders.arrays import Array, dump_arrays
 from fastconv.loaders.classes import ClassOrder
-from fastconv.loaders.errors import FastconvError, UsageError, printable
+from fastconv.loaders.errors import FastconvError, PackError, UsageError, printable
 from fastconv.loaders.filenames import extension_of
 from fastconv.loaders.files import inode_at
 from fastconv.loaders.identity import pack_id
@@ -46,6 +46,7 @@ from fastconv.loaders.index import META_KEY
 from fastconv.loaders.kinds import EXTENSIONS
 from fastconv.loaders.listing import Listing
 from fastconv.loaders.meta import PackMeta
+from fastconv.loaders.open import find_format
 from fastconv.loaders.sample import BadFile, Reason, Sample
 from fastconv.loaders.table import SampleTable
 
@@ -151,6 +152,11 @@ def pack(
         root, labels=labels, classes=classes, class_order=class_order, sidecars=sidecars,
         any_extension=any_extension,
     )  # fmt: skip
+    listing.warnings += [
+        f"no image has a sidecar {name}: no file of its name ends in .{name}"
+        for name, size in zip(listing.fields, listing.size, strict=True)
+        if len(size) and name in sidecars and (size < 0).all()
+    ]
     plan = planned(root, listing, output, check, max_pixels)
     return packed(
         root, listing, output, plan, workers=workers, check=check, max_pixels=max_pixels,
@@ -249,6 +255,16 @@ def source_folder(source: str | os.PathLike[str]) -> str:
         UsageError: It is none.
     """
     root = os.fsdecode(source)
+    try:
+        kind = find_format(root)
+        reader = None if kind.name == "folder" else kind.open(root)
+        if reader is not None and (reader.meta.id or os.path.isfile(root)):
+            raise UsageError(
+                f"{printable(root)}: is a pack in {reader.title}, not a folder of images: use "
+                "fastconv convert"
+            )
+    except PackError:
+        pass
     if not os.path.isdir(root):
         what = "is not a folder of images" if os.path.exists(root) else "no such folder"
         raise UsageError(f"{printable(root)}: {what}")
@@ -743,7 +759,6 @@ class Run:
         else:
             final, made = folder, [entry.path for entry in os.scandir(folder)]
         indexes = self.write_indexes(folder, meta, table)
-        made += indexes.values()
         about = {
             "plan": self.plan.digest,
             "id": meta.id,

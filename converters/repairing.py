@@ -556,10 +556,9 @@ class Fields:
         """Copies a field that does not lie together in a file; returns whether it has its
         checksum."""
         part = part_of(self.writer, self.layout, self.table, 0, row, row + 1, len(self.table))
-        start, stop = self.writer.bounds(part).tolist()
-        at = int(part.place[slot][0])
-        record = file.read(start + place - at, stop + place - at)
-        data = self.writer.field(part, 0, slot, memoryview(record))
+        at, stop = int(part.place[slot][0]), int(self.writer.bounds(part)[-1])
+        rest = file.read(place, place + stop - at)
+        data = self.writer.field(part, 0, slot, memoryview(rest))
         if xxhash.xxh3_64_intdigest(data) != int(self.table.checksum[slot][row]):
             return False
         pwrite_all(self.fd, data, at)

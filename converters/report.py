@@ -82,7 +82,7 @@ class PackReport(Report):
         output: The pack's path.
         format: Name of its format.
         id: The pack's id, 32 hexadecimal digits; "" where none was made.
-        size: Of the pack on the disk, in bytes.
+        size: Of the pack on the disk with its sample table, in bytes; index files do not count.
         ignored: What was left out because it is no image.
     """
 

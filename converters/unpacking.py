@@ -39,6 +39,8 @@ __all__ = ["LABELS_FILE", "UnpackFailedError", "UnpackReport", "unpack"]
 BATCH = 64
 """Rows read at once: the disk is told of all of them before the first is waited for."""
 
+BLOCK = 4096
+"""Rows whose labels are compared with their folders at once."""
 LABELS_FILE = "metadata.jsonl"
 """What labels and other columns are written to, as Hugging Face `datasets` calls it."""
 
@@ -123,8 +125,8 @@ def unpack(
     """Writes every packed file under its path below a folder, and returns what was done.
 
     A file whose path would lead out of the folder is not written, nor one whose bytes are not those
-    that were packed. Where columns of a file of labels were packed, they and the labels are written
-    to `metadata.jsonl`, from which `pack --labels` takes them again.
+    that were packed. Labels that are not those of the folders, and the columns of a file of labels,
+    are written to `metadata.jsonl`, from which `pack --labels` takes them again.
 
     Args:
         pack: A pack of any format.
@@ -229,6 +231,23 @@ def check_folder(pack: str, out: str, overwrite: bool) -> bool:
     return True
 
 
+def labels_are_folders(reader: Reader) -> bool:
+    """Returns whether the label of each sample is the class of the folder that its path begins
+    with, so that packing the files again gives it."""
+    table, meta = reader.table, reader.meta
+    if meta.labels != "class":
+        return meta.labels == "none"
+    classes = (*meta.classes, "")  # the last one is for -1, no label
+    for start in range(0, len(table), BLOCK):
+        labels = table.label[start : start + BLOCK].tolist()
+        paths = table.paths(start, start + len(labels))
+        for label, path in zip(labels, paths, strict=True):
+            folder = path.partition("/")[0] if "/" in path else ""
+            if not -1 <= label < len(meta.classes) or classes[label] != folder:
+                return False
+    return True
+
+
 class Unpacking:
     """One run, from a pack to the files in a folder."""
 
@@ -247,13 +266,15 @@ class Unpacking:
         # Integers where a name is lacking: all labels of a file are names, or none is.
         known = (labels >= 0) & (labels < len(reader.meta.classes))
         self.named = reader.meta.labels == "class" and bool(known.all())
+        self.with_labels = bool(self.generated) or not labels_are_folders(reader)
 
     def write_all(self) -> None:
-        """Writes the files of all samples, and the labels where they came from a file."""
+        """Writes the files of all samples, and their labels where their folders do not tell
+        them."""
         reader, table = self.reader, self.reader.table
         total = sum(int(np.maximum(table.size[slot], 0).sum()) for slot in self.slots)
         with ExitStack() as stack:
-            labels = stack.enter_context(self.labels_file()) if self.generated else None
+            labels = stack.enter_context(self.labels_file()) if self.with_labels else None
             for start in range(0, len(reader), BATCH):
                 rows = np.arange(start, min(start + BATCH, len(reader)), dtype=np.int64)
                 reader.check(rows.tolist())

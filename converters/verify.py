@@ -272,10 +272,10 @@ def check_records(
             record[at - start : end - start] = pieces.data[begin + at : begin + end]
         for slot, sizes in enumerate(part.size):
             if (size := int(sizes[row])) >= 0:
-                data = writer.field(part, row, slot, memoryview(actual))
+                at = int(part.place[slot][row]) - start
+                data = writer.field(part, row, slot, memoryview(actual)[at:])
                 check(row, slot, data)
                 if len(data) == size:
-                    at = int(part.place[slot][row]) - start
                     record[at : at + size] = data
         if len(check.bad) == sound:  # else the seal, too, is another
             writer.seal(part, row, record)

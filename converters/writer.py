@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from fastconv.loaders.beside import STAMP_DIGITS
 from fastconv.loaders.errors import UsageError
 from fastconv.loaders.meta import PackMeta, Shard
 from fastconv.loaders.reader import Reader
@@ -33,10 +34,6 @@ Rows = npt.NDArray[np.int64]
 SHARD_BYTES = 256_000_000
 """Of a shard, when nothing is said: few files for any file system, and small enough to copy
 again."""
-
-
-STAMP_DIGITS = 31
-"""Those of an id that every text in a data file has room for; a tar's header has no more."""
 
 
 def key_width(samples: int) -> int:
@@ -253,10 +250,16 @@ class Writer(ABC):
             record: All its bytes, writable: what `frame` gives and the fields are at their places.
         """
 
-    def field(self, part: Part, row: int, slot: int, record: memoryview) -> memoryview:
-        """Returns a field's bytes out of a record as it lies in a file; of a damaged one any."""
-        start = int(part.place[slot][row] - self.bounds(part)[row])
-        return record[start : start + int(part.size[slot][row])]
+    def field(self, part: Part, row: int, slot: int, rest: memoryview) -> memoryview:
+        """Returns a field's bytes out of its record as it lies in a file; of a damaged one any.
+
+        Args:
+            part: What is known of the samples.
+            row: Which one, a position in the part.
+            slot: Which field.
+            rest: Its record from the field's place on.
+        """
+        return rest[: int(part.size[slot][row])]
 
     @staticmethod
     def extra(data: memoryview) -> int:

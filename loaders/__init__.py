@@ -6,9 +6,9 @@
     train = open_dataset("train.lmdb", decode=RandomResizedCrop(224, flip=0.5))  # much faster
 
 Every format has its own Dataset too, named by its reader: `LMDBDataset`, `WebDatasetDataset`,
-`HDF5Dataset`, `ParquetDataset`, `TFRecordDataset`, `RecordIODataset`, `ImageFolderDataset` and those
-of plug-ins. Importing this package is quick: PyTorch and a format come with the first name that
-needs them.
+`HDF5Dataset`, `ParquetDataset`, `TFRecordDataset`, `RecordIODataset`, `ImageFolderDataset` and
+those of plug-ins. Importing this package is quick: PyTorch and a format come with the first name
+that needs them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Image formats: the names that fields have, and the file extensions people give them.
+"""Image formats: the names that fields have, the extensions people give files, and first bytes.
 
 A kind is the name of an image field in a pack ("jpg", "png", ...). The sample table stores it as
 the position in `KINDS`, so the tuple only ever grows at its end.
@@ -6,9 +6,18 @@ the position in `KINDS`, so the tuple only ever grows at its end.
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
 
-__all__ = ["EXTENSIONS", "FORMAT_NAMES", "KINDS", "kind_code", "kind_of_name"]
+__all__ = [
+    "EXTENSIONS",
+    "FORMAT_NAMES",
+    "KINDS",
+    "START_BYTES",
+    "kind_code",
+    "kind_code_of_start",
+    "kind_of_name",
+]
 
 KINDS = (
     "bin",  # not told yet, or unknown
@@ -20,6 +29,19 @@ KINDS = (
 """Names of image fields, in the order of their codes in the sample table."""
 
 _CODES = {name: code for code, name in enumerate(KINDS)}
+
+START_BYTES = 16
+"""First bytes of an image, which tell its kind where that is one of the usual ones."""
+
+_SIGNATURES = tuple(
+    (re.compile(pattern, re.DOTALL), _CODES[kind])
+    for pattern, kind in (
+        (rb"\xff\xd8\xff", "jpg"), (rb"\x89PNG\r\n", "png"), (rb"RIFF....WEBP", "webp"),
+        (rb"GIF8[79]a", "gif"), (rb"BM.{4}\0{4}", "bmp"), (rb"II[*+]\0|MM\0[*+]", "tif"),
+        (rb"....ftyp(?:avif|avis)", "avif"), (rb"\0\0\0\x0cJXL ", "jxl"),
+        (rb"\0\0\0\x0cjP  ", "jp2"), (rb"\x93NUMPY", "npy"),
+    )
+)  # fmt: skip
 
 # Fields of other uses, and names that mostly stand for something else ("gbr" is a circuit board).
 _NO_EXTENSION = ("bin", "npy", "im", "gbr", "spider", "imt", "mcidas")
@@ -57,6 +79,11 @@ def kind_code(name: str) -> int:
         KeyError: The kind is not in `KINDS`.
     """
     return _CODES[name]
+
+
+def kind_code_of_start(start: bytes | memoryview) -> int:
+    """Returns the code of the kind of image that begins so, 0 where none is known to."""
+    return next((code for pattern, code in _SIGNATURES if pattern.match(start)), 0)
 
 
 def kind_of_name(file_name: str) -> str | None:

@@ -70,7 +70,9 @@ class Reader(ABC):
         table: Where everything lies in it.
         notices: What a user should know about how it was opened.
         bad: Records that were found damaged while it was opened.
-        no_checksums: Where the table has none: why, and what to do.
+        no_checksums: Why there never were any, where its table has none, and what to do.
+        lost_table: Why a pack of fastconv is read without its table, and what to do; "" where it
+            is not.
     """
 
     name: ClassVar[str]
@@ -87,6 +89,7 @@ class Reader(ABC):
         self.notices: list[str] = []
         self.bad: list[BadFile] = []
         self.no_checksums = "it was not made by fastconv: unpack it and pack it again"
+        self.lost_table = ""
         self._key_width = len(str(max(len(table) - 1, 0)))
 
     @classmethod
@@ -164,10 +167,10 @@ class Reader(ABC):
             UsageError: There never were any checksums.
         """
         if not self.table.checksum:
-            problem = CorruptPackError if self.notices else UsageError
+            problem = CorruptPackError if self.lost_table else UsageError
             raise problem(
-                f"{printable(self.path)}: has no checksums: {self.no_checksums}, or leave out "
-                "verify=True"
+                f"{printable(self.path)}: has no checksums: {self.lost_table or self.no_checksums}"
+                ", or leave out verify=True"
             )
 
     def read_many(
@@ -406,8 +409,10 @@ class MappedReader(Reader):
 
     def load(self, row: int, slot: int = 0) -> bytes | None:
         mapped, size = self._guarded(row), self._size_of[slot](row)
-        if size < 0:
-            return None
+        return None if size < 0 else self._copy(mapped, row, slot, size)
+
+    def _copy(self, mapped: MappedFile, row: int, slot: int, size: int) -> bytes:
+        """Returns a copy of so many bytes from where a field starts in its file."""
         start = self.table.base[slot] + self._offset_of[slot](row)
         if start + size > mapped.view.nbytes:
             raise self._outside(row, slot)

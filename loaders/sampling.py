@@ -341,18 +341,29 @@ class EpochBatchSampler(Sampler[list[int]]):
             yield batch
 
     def state(self, epoch: int, begin: int, batches: int) -> dict[str, Any]:
-        """Returns the place after some batches of a pass that began at a place: for `go_on`."""
+        """Returns the place after some batches of a pass that began at a place: for `go_on`.
+
+        After the last batch it is the begin of the next pass.
+        """
         own = self.sampler if isinstance(self.sampler, PlacedSampler) else None
-        step = self.batch_size * (1 if own is None else self.ranks)
+        place = begin + batches * self.batch_size * (1 if own is None else self.ranks)
+        if batches and self._left(place) < (self.batch_size if self.drop_last else 1):
+            epoch, place = epoch + 1, 0
         state: dict[str, Any] = {
             "epoch": epoch,
-            "begin": begin + batches * step,
+            "begin": place,
             "samples": self.samples,
             "seed": self.seed,
         }
         if own is not None:
             return state | {"order": list(own.order.values())}
         return state | {"ranks": self.ranks}  # the sampler's own order differs with their number
+
+    def _left(self, place: int) -> int:
+        """Returns how many samples each rank has from a place on; a batch where nobody knows."""
+        if isinstance(self.sampler, PlacedSampler):
+            return self.sampler.count(place)
+        return len(self.sampler) - place if isinstance(self.sampler, Sized) else self.batch_size
 
     def go_on(self, state: dict[str, Any]) -> None:
         """Lets the next pass begin at the place of a state.

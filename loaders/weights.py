@@ -94,7 +94,9 @@ class WeightedSampler(PlacedSampler):
         teeth = permuted(places, self.samples, state) + offset
         # What was rounded must not lie behind the last sample.
         np.minimum(teeth, np.nextafter(self._ends[-1], 0), out=teeth)
-        found = np.searchsorted(self._ends, teeth, side="right")
+        sorting = np.argsort(teeth)  # looking from left to right takes a third of the time
+        found = np.empty(teeth.shape[0], np.int64)
+        found[sorting] = np.searchsorted(self._ends, teeth[sorting], side="right")
         return found if self._line is None else self._line[found]
 
     @property

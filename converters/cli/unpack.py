@@ -37,8 +37,9 @@ def command(
 ) -> None:
     """Write every packed file under its path into a folder, byte for byte.
 
-    Labels and columns that came from a file are written to DIR/metadata.jsonl, from which pack
-    takes them again (--labels). No file is written outside DIR.
+    Labels that are not those of the folders, and columns of a file of labels,
+    are written to DIR/metadata.jsonl, from which pack takes them again
+    (--labels). No file is written outside DIR.
 
     $ fastconv unpack out.lmdb restored/
     """

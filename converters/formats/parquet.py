@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fastconv.converters.verify import DataFile
+from fastconv.converters.beside import BesideWriter
 from fastconv.converters.writer import (
     Frame,
     Layout,
@@ -38,10 +38,8 @@ from fastconv.converters.writer import (
     shard_bounds,
 )
 from fastconv.loaders.errors import UsageError, printable
-from fastconv.loaders.formats.parquet import CREATED_BY, KEY, MAGIC, TAIL, shard_names, stamp_of
-from fastconv.loaders.index import index_path
+from fastconv.loaders.formats.parquet import CREATED_BY, KEY, MAGIC
 from fastconv.loaders.meta import NO_ID, PackMeta, Shard
-from fastconv.loaders.reader import MappedReader, Reader
 from fastconv.loaders.table import SampleTable
 from fastconv.loaders.thrift import Value, i32, i64, items, struct, text, varint
 
@@ -135,15 +133,14 @@ class FilePlan(NamedTuple):
     footer: bytes
 
 
-class ParquetWriter(Writer):
+class ParquetWriter(BesideWriter):
     """Writes a folder of Parquet files, or one."""
 
     name = "parquet"
     title = "Parquet"
     suffixes = (".parquet",)
     Options = ParquetOptions
-    sharded = True
-    own_files = ("index.safetensors",)
+    every = "Parquet file"
 
     def lay_out(
         self, folder: str, stem: str | None, sharding: Sharding, meta: PackMeta, table: SampleTable
@@ -234,10 +231,6 @@ class ParquetWriter(Writer):
                 pwrite_all(fd, footer, shard.size - len(footer))
             finally:
                 os.close(fd)
-
-    @classmethod
-    def problems(cls, reader: Reader) -> Iterable[tuple[str, str]]:
-        return foreign_shards(reader) if reader.meta.id else lost_table(reader)
 
 
 # -------------------------------------------------------------------------------------- row groups
@@ -517,43 +510,3 @@ def stamped(footer: bytes, stamp: bytes) -> bytes:
     none = Writer.stamp(NO_ID)
     before, _, after = footer.rpartition(none)
     return before + stamp + after
-
-
-# --------------------------------------------------------------------------------- what others see
-
-
-def foreign_shards(reader: Reader) -> Iterator[tuple[str, str]]:
-    """Yields which Parquet files in a folder of shards are not the pack's."""
-    if not os.path.isdir(reader.path):
-        return
-    own = {shard.name for shard in reader.meta.shards}
-    for name in shard_names(reader.path):
-        if name not in own:
-            yield (
-                name,
-                f"{printable(name)} is no shard of this pack, but programs that read every Parquet "
-                "file in the folder take it for one: move it away",
-            )
-
-
-def lost_table(reader: Reader) -> Iterator[tuple[str, str]]:
-    """Yields what is wrong with files that fastconv made, and that are there without a table."""
-    if not isinstance(reader, MappedReader):
-        return
-    stamps = []
-    for path in reader.files:
-        with DataFile(path) as file:
-            size = os.path.getsize(path)
-            stamps.append(stamp_of(file.read(max(size - TAIL, 0), size)))
-    first = next(filter(None, stamps), None)
-    if first is None:
-        return
-    index = index_path(reader.path)
-    yield (
-        os.path.basename(index),
-        f"its table {printable(index)} is missing: cannot tell whether shards or samples are "
-        "missing: copy the pack again",
-    )
-    for path, stamp in zip(reader.files, stamps, strict=True):
-        if stamp != first:
-            yield os.path.basename(path), "not of the same pack as the other shards"

@@ -11,19 +11,17 @@ knows its data.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-from fastconv.converters.verify import DataFile
+from fastconv.converters.beside import BesideWriter
 from fastconv.converters.writer import (
     Frame,
     Layout,
     Part,
     Rows,
     Sharding,
-    Writer,
     pwrite_all,
     shard_bounds,
 )
@@ -38,17 +36,12 @@ from fastconv.loaders.formats.recordio import (
     MIDDLE,
     MOST_LENGTH,
     PART,
-    is_stamp,
     joined,
     magics,
-    shard_names,
-    stamp_in,
     stamp_of,
     words_of,
 )
-from fastconv.loaders.index import index_path
 from fastconv.loaders.meta import PackMeta, Shard
-from fastconv.loaders.reader import MappedReader, Reader
 from fastconv.loaders.table import SampleTable
 
 __all__ = ["RecordIOWriter"]
@@ -61,16 +54,15 @@ HEAD = np.dtype(
 """What stands before an image."""
 
 
-class RecordIOWriter(Writer):
+class RecordIOWriter(BesideWriter):
     """Writes a folder of shards, or one file."""
 
     name = "recordio"
     title = "RecordIO"
     suffixes = (".rec",)
-    sharded = True
-    own_files = ("index.safetensors",)
     sealed = True
     sidecars = False
+    every = ".rec"
 
     def lay_out(
         self, folder: str, stem: str | None, sharding: Sharding, meta: PackMeta, table: SampleTable
@@ -127,10 +119,9 @@ class RecordIOWriter(Writer):
         if part.id and part.place[0][row] == IMAGE_PLACE:
             record[IMAGE_PLACE - 8 : IMAGE_PLACE] = stamp_of(part.id)
 
-    def field(self, part: Part, row: int, slot: int, record: memoryview) -> memoryview:
+    def field(self, part: Part, row: int, slot: int, rest: memoryview) -> memoryview:
         size, extra = int(part.size[0][row]), int(part.extra[row])
-        stored = record[IMAGE_PLACE : IMAGE_PLACE + size + extra]
-        return memoryview(joined(stored)) if extra else stored
+        return memoryview(joined(rest[: size + extra])) if extra else rest[:size]
 
     @staticmethod
     def extra(data: memoryview) -> int:
@@ -147,10 +138,6 @@ class RecordIOWriter(Writer):
                 pwrite_all(fd, stamp_of(meta.id), IMAGE_PLACE - 8)
             finally:
                 os.close(fd)
-
-    @classmethod
-    def problems(cls, reader: Reader) -> Iterable[tuple[str, str]]:
-        return foreign_shards(reader) if reader.meta.id else lost_table(reader)
 
 
 def padded(size: Rows) -> Rows:
@@ -187,40 +174,3 @@ def split(record: memoryview, end: int, times: int) -> int:
     record[4:8] = lrecs[:1].tobytes()
     record[PART.size : PART.size + len(parts)] = parts
     return PART.size + len(parts)
-
-
-def foreign_shards(reader: Reader) -> Iterator[tuple[str, str]]:
-    """Yields which RecordIO files in a folder of shards are not the pack's."""
-    if not os.path.isdir(reader.path):
-        return
-    own = {shard.name for shard in reader.meta.shards}
-    for name in shard_names(reader.path):
-        if name not in own:
-            yield (
-                name,
-                f"{printable(name)} is no shard of this pack, but programs that read every .rec in "
-                "the folder take it for one: move it away",
-            )
-
-
-def lost_table(reader: Reader) -> Iterator[tuple[str, str]]:
-    """Yields what is wrong with shards that fastconv made, and that are there without a table."""
-    if not isinstance(reader, MappedReader):
-        return
-    stamps = []
-    for path in reader.files:
-        with DataFile(path) as file:
-            start = file.read(0, min(IMAGE_PLACE, os.path.getsize(path)))
-        stamps.append(stamp_in(memoryview(start)))
-    first = next(filter(is_stamp, stamps), None)
-    if first is None:
-        return
-    index = index_path(reader.path)
-    yield (
-        os.path.basename(index),
-        f"its table {printable(index)} is missing: cannot tell whether shards or samples are "
-        "missing: copy the pack again",
-    )
-    for path, stamp in zip(reader.files, stamps, strict=True):
-        if stamp != first:
-            yield os.path.basename(path), "not of the same pack as the other shards"

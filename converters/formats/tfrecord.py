@@ -23,7 +23,7 @@ name, are varints with more bytes than they need, which every reader of protobuf
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -32,8 +32,8 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from fastconv.converters.indexes.text import Column, constant, lines, where
-from fastconv.converters.verify import DataFile
+from fastconv.converters.beside import BesideWriter
+from fastconv.converters.columns import Column, constant, lines, ragged, where
 from fastconv.converters.writer import (
     Array,
     Frame,
@@ -41,16 +41,13 @@ from fastconv.converters.writer import (
     Part,
     Rows,
     Sharding,
-    Writer,
     pwrite_all,
     shard_bounds,
 )
 from fastconv.loaders.errors import UsageError, printable
-from fastconv.loaders.formats.tfrecord import FORMATS, MOST_BYTES, START, shard_names
-from fastconv.loaders.index import index_path
+from fastconv.loaders.formats.tfrecord import FORMATS, MOST_BYTES, START
 from fastconv.loaders.kinds import KINDS
 from fastconv.loaders.meta import PackMeta, Shard
-from fastconv.loaders.reader import MappedReader, Reader
 from fastconv.loaders.table import SampleTable
 from fastconv.loaders.tfexample import (
     FRAMING,
@@ -60,7 +57,6 @@ from fastconv.loaders.tfexample import (
     length_checks,
     masked,
     stamp,
-    stamp_of,
 )
 
 __all__ = ["TFRecordWriter"]
@@ -162,15 +158,6 @@ def varints(numbers: Rows) -> Column:
     return Column(out, np.arange(width) < sizes[:, None])
 
 
-def pieces_of(arena: Bytes, starts: Rows, sizes: Rows) -> Column:
-    """Returns a piece of an arena for each row, by where it starts and its size, below 0: none."""
-    places = np.arange(sizes.max(initial=0))
-    kept = places < sizes[:, None]
-    text = np.zeros(kept.shape, np.uint8)
-    text[kept] = arena[(starts[:, None] + places)[kept]]
-    return Column(text, kept)
-
-
 def joined(columns: Sequence[Column]) -> tuple[Bytes, Rows]:
     """Returns what all columns keep, row by row, and how many bytes these are of each row."""
     sizes: Rows = np.sum([column.kept.sum(axis=1) for column in columns], axis=0, dtype=np.int64)
@@ -257,7 +244,7 @@ def path_sizes(table: SampleTable, start: int, stop: int) -> Rows:
     return stops - starts
 
 
-class TFRecordWriter(Writer):
+class TFRecordWriter(BesideWriter):
     """Writes a folder of shards, or one file."""
 
     name = "tfrecord"
@@ -265,9 +252,8 @@ class TFRecordWriter(Writer):
     suffixes = (".tfrecord", ".tfrecords")
     requires = ("crc32c",)
     Options = TFRecordOptions
-    sharded = True
-    own_files = ("index.safetensors",)
     sealed = True
+    every = "TFRecord"
     options: TFRecordOptions
 
     def lay_out(
@@ -354,13 +340,11 @@ class TFRecordWriter(Writer):
     def bounds(self, part: Part) -> Rows:
         return part.own["bounds"]
 
-    def field(self, part: Part, row: int, slot: int, record: memoryview) -> memoryview:
-        start = int(part.place[slot][row] - part.own["bounds"][row])
-        return record[start : start + int(part.size[slot][row])]
-
     def frame(self, part: Part, rows: Rows) -> Frame:
         own, count = part.own, len(rows)
-        start = own["bounds"][rows]
+        start, text_start, path_start = (
+            own[name][rows] for name in ("bounds", "text_start", "path_start")
+        )
         values = Values(
             first=start == 0,
             label=part.label[rows] + self.options.label_base,
@@ -378,9 +362,9 @@ class TFRecordWriter(Writer):
             *where(values.first, [constant(PACK_ENTRIES[self.options.label_base], count)]),
             *where(values.labelled, label_entries(values.label)),
             *entry_heads(TEXT, values.text),
-            pieces_of(own["text"], own["text_start"][rows], values.text),
+            ragged(own["text"], text_start, text_start + values.text),
             *entry_heads(PATH, values.path),
-            pieces_of(own["path"], own["path_start"][rows], values.path),
+            ragged(own["path"], path_start, path_start + values.path),
             *entry_heads(IMAGE, values.size[0]),
         ]
         pieces = [(start, *joined(heads))]
@@ -408,10 +392,6 @@ class TFRecordWriter(Writer):
                 pwrite_all(fd, stamp(meta.id), place)
             finally:
                 os.close(fd)
-
-    @classmethod
-    def problems(cls, reader: Reader) -> Iterable[tuple[str, str]]:
-        return foreign_shards(reader) if reader.meta.id else lost_table(reader)
 
 
 def check_names(sidecars: Sequence[str]) -> None:
@@ -447,39 +427,3 @@ def features_place(record: memoryview | bytes) -> int:
     while record[place] & 0x80:
         place += 1
     return place + 1
-
-
-def foreign_shards(reader: Reader) -> Iterator[tuple[str, str]]:
-    """Yields which TFRecords in a folder of shards are not the pack's."""
-    if not os.path.isdir(reader.path):
-        return
-    own = {shard.name for shard in reader.meta.shards}
-    for name in shard_names(reader.path):
-        if name not in own:
-            yield (
-                name,
-                f"{printable(name)} is no shard of this pack, but programs that read every "
-                "TFRecord in the folder take it for one: move it away",
-            )
-
-
-def lost_table(reader: Reader) -> Iterator[tuple[str, str]]:
-    """Yields what is wrong with shards that fastconv made, and that are there without a table."""
-    if not isinstance(reader, MappedReader):
-        return
-    stamps = []
-    for path in reader.files:
-        with DataFile(path) as file:
-            stamps.append(stamp_of(file.read(0, min(START, os.path.getsize(path))))[0])
-    first = next(filter(None, stamps), None)
-    if first is None:
-        return
-    index = index_path(reader.path)
-    yield (
-        os.path.basename(index),
-        f"its table {printable(index)} is missing: cannot tell whether shards or samples are "
-        "missing: copy the pack again",
-    )
-    for path, stamp_found in zip(reader.files, stamps, strict=True):
-        if stamp_found != first:
-            yield os.path.basename(path), "not of the same pack as the other shards"

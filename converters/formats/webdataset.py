@@ -16,12 +16,11 @@ has the pack's id as its gname: by it a sample table knows its data.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-from fastconv.converters.verify import DataFile
+from fastconv.converters.beside import BesideWriter
 from fastconv.converters.writer import (
     Array,
     Frame,
@@ -29,17 +28,14 @@ from fastconv.converters.writer import (
     Part,
     Rows,
     Sharding,
-    Writer,
     key_width,
     pwrite_all,
     shard_bounds,
 )
-from fastconv.loaders.errors import UsageError, printable
-from fastconv.loaders.formats.webdataset import BLOCK, shard_names, stamp_of
-from fastconv.loaders.index import index_path
+from fastconv.loaders.errors import UsageError
+from fastconv.loaders.formats.webdataset import BLOCK
 from fastconv.loaders.kinds import KINDS
 from fastconv.loaders.meta import PackMeta, Shard
-from fastconv.loaders.reader import MappedReader, Reader
 from fastconv.loaders.table import SampleTable
 
 __all__ = ["WebDatasetWriter"]
@@ -98,15 +94,14 @@ def headers(keys: Bytes, suffixes: list[bytes], choice: Array, sizes: Rows) -> B
     return out
 
 
-class WebDatasetWriter(Writer):
+class WebDatasetWriter(BesideWriter):
     """Writes a folder of shards, or one tar."""
 
     name = "webdataset"
     title = "WebDataset"
     suffixes = (".tar",)
-    sharded = True
-    own_files = ("index.safetensors",)
     names_kind = True
+    every = "tar"
 
     def lay_out(
         self, folder: str, stem: str | None, sharding: Sharding, meta: PackMeta, table: SampleTable
@@ -207,10 +202,6 @@ class WebDatasetWriter(Writer):
             finally:
                 os.close(fd)
 
-    @classmethod
-    def problems(cls, reader: Reader) -> Iterable[tuple[str, str]]:
-        return foreign_shards(reader) if reader.meta.id else lost_table(reader)
-
 
 def stamped(header: bytes, pack_id: str) -> bytes:
     """Returns a header with a pack's id as its gname."""
@@ -219,39 +210,3 @@ def stamped(header: bytes, pack_id: str) -> bytes:
     new[148:156] = b" " * 8
     new[148:156] = b"%06o\0 " % sum(new)
     return bytes(new)
-
-
-def foreign_shards(reader: Reader) -> Iterator[tuple[str, str]]:
-    """Yields which tars in a folder of shards are not the pack's."""
-    if not os.path.isdir(reader.path):
-        return
-    own = {shard.name for shard in reader.meta.shards}
-    for name in shard_names(reader.path):
-        if name not in own:
-            yield (
-                name,
-                f"{printable(name)} is no shard of this pack, but programs that read every tar in "
-                "the folder take it for one: move it away",
-            )
-
-
-def lost_table(reader: Reader) -> Iterator[tuple[str, str]]:
-    """Yields what is wrong with shards that fastconv made, and that are there without a table."""
-    if not isinstance(reader, MappedReader):
-        return
-    stamps = []
-    for path in reader.files:
-        with DataFile(path) as file:
-            stamps.append(stamp_of(file.read(0, min(BLOCK, os.path.getsize(path)))))
-    first = next(filter(None, stamps), None)
-    if first is None:
-        return
-    index = index_path(reader.path)
-    yield (
-        os.path.basename(index),
-        f"its table {printable(index)} is missing: cannot tell whether shards or samples are "
-        "missing: copy the pack again",
-    )
-    for path, stamp in zip(reader.files, stamps, strict=True):
-        if stamp != first:
-            yield os.path.basename(path), "not of the same pack as the other shards"

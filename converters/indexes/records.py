@@ -18,8 +18,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from fastconv.converters.columns import constant, decimals, lines, ragged
 from fastconv.converters.indexes.pack import DataFile, Files, IndexedPack, blocks
-from fastconv.converters.indexes.text import constant, decimals, lines, ragged
 from fastconv.converters.structure import laid_out, part_of, rows_of
 
 __all__ = ["joint_index", "recordio_index", "recordio_list", "tfrecord_index"]

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastconv.converters.columns import Column, chosen, constant, decimals, lines, where
 from fastconv.converters.indexes.pack import DataFile, Files, IndexedPack, blocks
-from fastconv.converters.indexes.text import Column, chosen, constant, decimals, lines, where
 from fastconv.converters.writer import key_width
 from fastconv.loaders.formats.webdataset import BLOCK
 from fastconv.loaders.kinds import KINDS

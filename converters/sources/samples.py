@@ -3,6 +3,7 @@ packed like those of any pack."""
 
 from __future__ import annotations
 
+import operator
 import os
 from array import array
 from collections.abc import Iterable, Sequence
@@ -95,11 +96,12 @@ class Columns:
             self.offset[name] = array("q", [0]) * len(self)
         for name, sizes in self.size.items():
             data = sample.image if name == IMAGE else sample.sidecars.get(name)
-            sizes.append(-1 if data is None else memoryview(data).nbytes)
+            view = None if data is None else bytes_of(sample, name, data)
+            sizes.append(-1 if view is None else view.nbytes)
             self.offset[name].append(self.place)
-            if data is not None:
-                file.write(data)
-                self.place += sizes[-1]
+            if view is not None:
+                file.write(view)
+                self.place += view.nbytes
         self.label.append(label)
         # An image that does not say what it is, is told by its bytes.
         self.kind.append(kind_code_of_name(sample.path.rpartition("/")[2]) or kind_code("jpg"))
@@ -112,13 +114,16 @@ class Columns:
         Raises:
             UsageError: It is none, or of another kind than those before, or of no class.
         """
-        label = sample.label
-        if label is None:
+        if sample.label is None:
             return -1
-        if isinstance(label, bool) or not isinstance(label, str | int):
+        try:
+            label = sample.label if isinstance(sample.label, str) else operator.index(sample.label)
+        except TypeError:
+            label = True
+        if label is True or isinstance(sample.label, bool):
             raise UsageError(
-                f"{printable(sample.path)}: its label is a {type(label).__name__}: give the name "
-                "of a class, an integer, or None"
+                f"{printable(sample.path)}: its label is a {type(sample.label).__name__}: give the "
+                "name of a class, an integer, or None"
             )
         kind: LabelKind = "class" if isinstance(label, str) or self.given is not None else "int"
         if self.kind_of_labels not in ("none", kind):
@@ -204,6 +209,21 @@ class Columns:
             notices=[],
         )
         return listing, places, rows
+
+
+def bytes_of(sample: Sample, name: str, data: object) -> memoryview:
+    """Returns the bytes of a field.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    try:
+        return memoryview(data).cast("B")  # type: ignore[arg-type]
+    except TypeError:
+        raise UsageError(
+            f"{printable(sample.path)}: its {name} is a {type(data).__name__}: give the bytes of a "
+            "file"
+        ) from None
 
 
 def problem_of_path(path: str) -> str:

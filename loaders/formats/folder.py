@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 import numpy as np
 
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import NotAPackError, PackError, SampleError, UsageError, printable
 from fastconv.loaders.filenames import is_clutter, is_hidden, kind_code_of_name
-from fastconv.loaders.files import read_file, unreadable
+from fastconv.loaders.files import inode_at, read_file, unreadable
 from fastconv.loaders.identity import digest_of
 from fastconv.loaders.listing import Listing, WalkOptions
 from fastconv.loaders.meta import PackMeta
@@ -25,6 +25,9 @@ from fastconv.loaders.table import SampleTable
 from fastconv.loaders.walk import walk_folder
 
 __all__ = ["FolderReader"]
+
+PACKS: Final = ("data.mdb", "index.safetensors")
+"""Files of which a folder is a pack, whatever else it holds."""
 
 
 class FolderReader(Reader):
@@ -64,20 +67,14 @@ class FolderReader(Reader):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        found = False
         try:
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    if is_hidden(entry.name) or is_clutter(entry.name):
-                        continue
-                    if entry.name == "data.mdb" or entry.name.endswith(".tar"):
-                        return False
-                    found = found or kind_code_of_name(entry.name) > 0 or os.path.isdir(entry.path)
+            names = os.listdir(path)
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
             raise unreadable(path, error) from error
-        return found
+        packs = (name for name in names if name in PACKS or name.endswith(".tar"))
+        return all(map(is_hidden, packs)) and holds_image(path)
 
     @classmethod
     def open(cls, path: str) -> Self:
@@ -121,6 +118,29 @@ class FolderReader(Reader):
             why, reason = _explain(file, error)
             beside = f": {printable(path)}" if slot else ""
             raise SampleError(f"{self.where(row)}{beside}: {why}", reason) from error
+
+
+def holds_image(folder: str) -> bool:
+    """Returns whether a folder, or one below it, holds a file that is called like an image: many
+    keep Parquet files and the like beside their images, and other things beside their packs."""
+    pending, seen = [folder], set()
+    while pending:
+        place = pending.pop()
+        if (inode := inode_at(place)) in seen:  # a link leads back
+            continue
+        seen.add(inode)
+        try:
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    if is_hidden(entry.name) or is_clutter(entry.name):
+                        continue
+                    if kind_code_of_name(entry.name):
+                        return True
+                    if os.path.isdir(entry.path):
+                        pending.append(entry.path)
+        except OSError:
+            continue  # who opens the folder is told
+    return False
 
 
 def _explain(file: str, error: OSError) -> tuple[str, Reason]:

@@ -63,22 +63,21 @@ class LMDBReader(MappedReader):
             content = bytes(database.view[found.place : found.place + found.size])
             meta = PackMeta.from_json(content)
             table = read_table(database, meta, load_object(content).get("table"))
-            notices = []
             if table is None:
                 table = table_by_keys(database, meta)
                 meta = PackMeta(
                     format=cls.name, id="", samples=len(table), fields=table.fields,
                     labels=meta.labels, classes=meta.classes, settings=meta.settings,
                 )  # fmt: skip
-                notices.append(
-                    "written to since it was packed: read by its keys, without checksums"
-                )
         except (ValueError, IndexError, struct.error) as error:
             raise CorruptPackError(f"{printable(file)}: damaged: {error}") from error
         shards = (Shard("data.mdb", database.size),)
         reader = cls(path, meta.with_shards(shards), table, [file], mapped)
-        reader.notices += notices
-        reader.no_checksums = "it was written to since it was packed: pack it again"
+        if not table.checksum:
+            reader.notices.append(
+                "written to since it was packed: read by its keys, without checksums"
+            )
+            reader.lost_table = "it was written to since it was packed: pack it again"
         return reader
 
 

@@ -15,23 +15,21 @@ import re
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from fastconv.loaders.beside import BesideReader, being_replaced, names_in, open_beside
 from fastconv.loaders.errors import (
-    CorruptPackError,
     FastconvError,
-    MissingDependencyError,
     NotAPackError,
     PackChangedError,
     UsageError,
     printable,
 )
-from fastconv.loaders.filenames import sort_key
-from fastconv.loaders.files import first_bytes, inode_at, map_file, unreadable
-from fastconv.loaders.index import index_path, is_being_published, load_index
+from fastconv.loaders.files import first_bytes
 from fastconv.loaders.meta import PackMeta, Shard
 from fastconv.loaders.parquet_columns import (
     Columns,
@@ -41,7 +39,7 @@ from fastconv.loaders.parquet_columns import (
     read_rows,
     words_of,
 )
-from fastconv.loaders.reader import MappedReader, Reader
+from fastconv.loaders.reader import Reader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,84 +94,23 @@ class ParquetPack(Reader):
             MissingDependencyError: They must be read with `pyarrow`, which is not installed.
             PackError: As from `open`.
         """
-        lies_there = inode_at(path)
         named = image_key is not None or label_key is not None
-        problem = None
-        try:
-            found = None if named else load_index(path)
-            if found is not None:
-                meta, table, file = found
-                reader = ParquetReader(path, meta, table, shard_files(path, meta), file)
-                reader.check_belongs()
-                return reader
-        except (CorruptPackError, PackChangedError) as error:
-            problem = error
-        # A table that is missing or does not fit may be one that is just changing places.
-        if is_being_published(path) or inode_at(path) != lies_there:
-            raise being_replaced(path) from problem
-        if not holds_parquet(path):
-            raise NotAPackError(
-                f"{printable(path)}: not a Parquet file, nor a folder of them"
-            ) from problem
-        files = [path]
-        if os.path.isdir(path):
-            names = shard_names(path)
-            files = [os.path.join(path, name) for name in names]
-            alone = [name for name in names if os.path.exists(index_path(os.path.join(path, name)))]
-            if alone and problem is None:
-                # Each of these is a pack of its own, with its own classes: together they are none.
-                raise UsageError(
-                    f"{printable(path)}: holds {len(names)} packs, each a Parquet file of its own: "
-                    f"name one, such as {printable(os.path.join(path, alone[0]))}"
-                )
-            refuse_several_sets(path, names)
-        try:
-            scan = scanned(path, files, image_key, label_key)
-        except (CorruptPackError, MissingDependencyError) as error:
-            if problem is None:
-                raise
-            raise type(error)(f"{error} (its sample table is ignored: {problem})") from error
-        if inode_at(path) != lies_there:
-            raise being_replaced(path)
-        if problem is not None:
-            scan.notices.append(
-                f"the sample table is ignored, the columns are read instead: {problem}"
-            )
-            scan.no_checksums = f"its table does not fit it ({problem}): copy the pack again"
-        elif not named and stamp_of(map_file(files[0]).view):
-            lost = (
-                f"its table {printable(os.path.basename(index_path(path)))} is not "
-                f"{'in' if os.path.isdir(path) else 'beside'} it"
-            )
-            scan.notices.append(f"{lost}: without it checksums are unknown: copy it along")
-            scan.no_checksums = f"{lost}: copy it along"
-        return scan
+        scan = partial(scanned, image_key=image_key, label_key=label_key)
+        return open_beside(ParquetReader, path, scan, ask=not named)
 
 
-class ParquetReader(ParquetPack, MappedReader):
+class ParquetReader(ParquetPack, BesideReader):
     """Reads files whose values lie there as they are: all of our own, and some of others."""
 
-    def check_belongs(self) -> None:
-        """Checks that the first file is the table's, and that all have the lengths that it says.
+    stamped = slice(-TAIL, None)
+    data_file = "a Parquet file"
+    read_instead = "columns"
+    unknown = "checksums are unknown"
 
-        Raises:
-            PackChangedError: One is another pack's.
-        """
-        for file, shard, found in zip(self.files, self.meta.shards, self._found, strict=True):
-            if found.size != shard.size:
-                raise PackChangedError(
-                    f"{printable(file)}: has {found.size} bytes, "
-                    f"{printable(index_path(self.path))} says {shard.size}"
-                )
-        if len(self):
-            self._mapped(0)
-
-    def _check_view(self, shard: int, view: memoryview) -> None:
-        if self.meta.id and stamp_of(view) != self.meta.id[:31]:
-            raise PackChangedError(
-                f"{printable(self.files[shard])}: belongs to another pack than "
-                f"{printable(index_path(self.path))}"
-            )
+    @staticmethod
+    def stamp_in(data: bytes) -> bytes:
+        found = STAMP.search(data)
+        return found[1] if found else b""
 
 
 class DecodedReader(ParquetPack):
@@ -254,12 +191,17 @@ def scanned(
     """Returns the pack as its columns tell it.
 
     Raises:
-        UsageError: It has no column of images.
+        NotAPackError: It is none.
+        UsageError: It has no column of images, or is several sets of files.
         CorruptPackError: A file is damaged, or cut short.
         PackChangedError: One was replaced meanwhile.
         MissingDependencyError: There is no `pyarrow`.
         PackError: The system does not let us read one.
     """
+    if not holds_parquet(path):
+        raise NotAPackError(f"{printable(path)}: not a Parquet file, nor a folder of them")
+    if os.path.isdir(path):
+        refuse_several_sets(path, [os.path.basename(file) for file in files])
     rows, columns = read_rows(path, files, image_key, label_key)
     meta = PackMeta(
         format=ParquetPack.name, id="", samples=len(rows.table), fields=columns.fields,
@@ -280,14 +222,6 @@ def scanned(
     return reader
 
 
-def being_replaced(path: str) -> PackChangedError:
-    """Returns what to raise where parts of a pack may be those of another."""
-    return PackChangedError(
-        f"{printable(path)}: is being replaced: open it again; if no process packs into it, one "
-        "was killed: run the same fastconv pack again, which finishes it"
-    )
-
-
 def holds_parquet(path: str) -> bool:
     """Returns whether a path is a Parquet file, or a folder with some.
 
@@ -295,33 +229,8 @@ def holds_parquet(path: str) -> bool:
         PackError: The system does not let us look.
     """
     if os.path.isdir(path):
-        return bool(shard_names(path))
+        return bool(ParquetReader.shard_names(path))
     return first_bytes(path, 4) == MAGIC
-
-
-def names_in(path: str) -> list[str]:
-    """Returns the names in a folder; none where a path is not one.
-
-    Raises:
-        PackError: The system does not let us read it.
-    """
-    try:
-        return os.listdir(path)
-    except NotADirectoryError:
-        return []
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def shard_names(folder: str) -> list[str]:
-    """Returns the names of the Parquet files in a folder, in order.
-
-    Raises:
-        PackError: The system does not let us read it.
-    """
-    names = names_in(folder)
-    shards = (name for name in names if name.endswith(".parquet") and not name.startswith("."))
-    return sorted(shards, key=sort_key)
 
 
 def refuse_several_sets(folder: str, names: Sequence[str]) -> None:
@@ -336,17 +245,3 @@ def refuse_several_sets(folder: str, names: Sequence[str]) -> None:
             f"{printable(folder)}: holds the files of several data sets "
             f"({printable(', '.join(sets))}): move each of them into a folder of its own"
         )
-
-
-def shard_files(path: str, meta: PackMeta) -> list[str]:
-    """Returns the data files that a pack names."""
-    if not os.path.isdir(path):
-        return [path]
-    return [os.path.join(path, shard.name) for shard in meta.shards]
-
-
-def stamp_of(view: memoryview | bytes) -> str:
-    """Returns the first 31 digits of the id of the pack that a file belongs to, from its footer; ""
-    where there are none."""
-    found = STAMP.search(view[-TAIL:])
-    return found[1].decode() if found else ""

@@ -32,24 +32,10 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from fastconv.loaders.errors import (
-    CorruptPackError,
-    NotAPackError,
-    PackChangedError,
-    UsageError,
-    printable,
-)
-from fastconv.loaders.filenames import sort_key
-from fastconv.loaders.files import (
-    MappedFile,
-    first_bytes,
-    inode_at,
-    map_file,
-    open_file,
-    unreadable,
-)
-from fastconv.loaders.index import index_path, is_being_published, load_index
-from fastconv.loaders.kinds import KINDS, kind_code
+from fastconv.loaders.beside import BesideReader, open_beside
+from fastconv.loaders.errors import NotAPackError, printable
+from fastconv.loaders.files import MappedFile, first_bytes, map_file, open_file
+from fastconv.loaders.kinds import KINDS, START_BYTES, kind_code_of_start
 from fastconv.loaders.meta import PackMeta, Shard
 from fastconv.loaders.reader import MappedReader
 from fastconv.loaders.sample import BadFile, Reason
@@ -80,22 +66,10 @@ IMAGE_PLACE = PART.size + HEADER.size
 """Where the image starts in a record of ours."""
 STAMP_MARKS = b"fc"
 
-SIGNATURES = tuple(
-    (re.compile(pattern, re.DOTALL), kind_code(kind))
-    for pattern, kind in (
-        (rb"\xff\xd8\xff", "jpg"), (rb"\x89PNG\r\n", "png"), (rb"RIFF....WEBP", "webp"),
-        (rb"GIF8[79]a", "gif"), (rb"BM.{4}\0{4}", "bmp"), (rb"II[*+]\0|MM\0[*+]", "tif"),
-        (rb"....ftyp(?:avif|avis)", "avif"), (rb"\0\0\0\x0cJXL ", "jxl"),
-        (rb"\0\0\0\x0cjP  ", "jp2"), (rb"\x93NUMPY", "npy"),
-    )
-)  # fmt: skip
-"""What im2rec and its like put into records; a few bytes tell it."""
-SIGNATURE_BYTES = 16
-
 Ints = npt.NDArray[np.int64]
 
 
-class RecordIOReader(MappedReader):
+class RecordIOReader(BesideReader):
     """Reads a folder of shards, or one file.
 
     Attributes:
@@ -107,6 +81,8 @@ class RecordIOReader(MappedReader):
     title = "RecordIO"
     suffixes = (".rec",)
     dataset = "RecordIODataset"
+    stamped = slice(IMAGE_PLACE - 8, IMAGE_PLACE)
+    unknown = "class names and checksums are unknown"
     numbers: npt.NDArray[np.uint64] | None = None
     prefixes: Sequence[str] = ()
 
@@ -126,7 +102,7 @@ class RecordIOReader(MappedReader):
     @classmethod
     def recognises(cls, path: str) -> bool:
         if os.path.isdir(path):
-            return bool(shard_names(path))
+            return bool(cls.shard_names(path))
         head = first_bytes(path, PART.size)
         if len(head) == PART.size and is_head(*PART.unpack(head)):
             return True
@@ -134,102 +110,30 @@ class RecordIOReader(MappedReader):
 
     @classmethod
     def open(cls, path: str) -> Self:
-        lies_there = inode_at(path)
-        problem = None
-        try:
-            found = load_index(path)
-            if found is not None:
-                meta, table, file = found
-                reader = cls(path, meta, table, shard_files(path, meta), file)
-                reader.check_belongs()
-                return reader
-        except (CorruptPackError, PackChangedError) as error:
-            problem = error
-        # A table that is missing or does not fit may be one that is just changing places.
-        if is_being_published(path) or inode_at(path) != lies_there:
-            raise being_replaced(path) from problem
-        files = [path]
-        if os.path.isdir(path):
-            names = shard_names(path)
-            files = [os.path.join(path, name) for name in names]
-            alone = [name for name in names if os.path.exists(index_path(os.path.join(path, name)))]
-            if alone and problem is None:
-                # Each of these is a pack of its own, with its own classes: together they are none.
-                raise UsageError(
-                    f"{printable(path)}: holds {len(names)} packs, each a file of its own: name "
-                    f"one, such as {printable(os.path.join(path, alone[0]))}"
-                )
-        reader = cls.scanned(path, files)
-        if inode_at(path) != lies_there:
-            raise being_replaced(path)
-        if problem is not None:
-            reader.notices.append(
-                f"the sample table is ignored, the records are read instead: {problem}"
-            )
-            reader.no_checksums = f"its table does not fit it ({problem}): copy the pack again"
-        elif len(reader) and is_stamp(stamp_in(reader._mapped(0).view)):
-            lost = (
-                f"its table {printable(os.path.basename(index_path(path)))} is not "
-                f"{'in' if os.path.isdir(path) else 'beside'} it"
-            )
-            reader.notices.append(
-                f"{lost}: without it class names and checksums are unknown: copy it along"
-            )
-            reader.no_checksums = f"{lost}: copy it along"
-        return reader
+        return open_beside(cls, path, cls.scanned)
 
-    def check_belongs(self) -> None:
-        """Checks that the first shard is the table's, and that all have the lengths that it says.
+    @staticmethod
+    def stamp_in(data: bytes) -> bytes:
+        return data if data[3:4] + data[7:8] == STAMP_MARKS else b""
 
-        Raises:
-            PackChangedError: One is another pack's.
-        """
-        for file, shard, found in zip(self.files, self.meta.shards, self._found, strict=True):
-            if found.size != shard.size:
-                raise PackChangedError(
-                    f"{printable(file)}: has {found.size} bytes, "
-                    f"{printable(index_path(self.path))} says {shard.size}"
-                )
-        if len(self):
-            self._mapped(0)
-
-    def _check_view(self, shard: int, view: memoryview) -> None:
-        if self.meta.id and stamp_in(view) != stamp_of(self.meta.id):
-            raise PackChangedError(
-                f"{printable(self.files[shard])}: belongs to another pack than "
-                f"{printable(index_path(self.path))}"
-            )
+    @staticmethod
+    def stamp(pack_id: str) -> bytes:
+        return stamp_of(pack_id)
 
     def read(self, row: int, slot: int = 0) -> memoryview | None:
         if row in self._split and not slot:
-            mapped = self._guarded(row)
-            return memoryview(self._joined(row, mapped.view[slice(*self._stored(row, mapped))]))
+            return memoryview(self._joined(row))
         return MappedReader.read(self, row, slot)  # super() would take twice the time of the rest
 
     def load(self, row: int, slot: int = 0) -> bytes | None:
-        if row not in self._split or slot:
-            return super().load(row, slot)
-        mapped = self._guarded(row)
-        start, stop = self._stored(row, mapped)
-        try:
-            stored = mapped.read(start, stop - start)
-        except OSError as error:
-            why = f"cannot be read: {error.strerror or error}"
-            raise self.bad_sample(row, why, "unreadable") from error
-        return self._joined(row, memoryview(stored))
+        return self._joined(row) if row in self._split and not slot else super().load(row, slot)
 
-    def _stored(self, row: int, mapped: MappedFile) -> tuple[int, int]:
-        """Returns where a split image starts and stops in its file."""
+    def _joined(self, row: int) -> bytes:
+        """Returns a split image, put together."""
+        mapped, size = self._guarded(row), self._size_of[0](row)
         assert self.table.extra is not None
-        start = self.table.base[0] + self._offset_of[0](row)
-        stop = start + self._size_of[0](row) + self.table.extra.item(row)
-        if not start <= stop <= mapped.view.nbytes:
-            raise self._outside(row, 0)
-        return start, stop
-
-    def _joined(self, row: int, stored: memoryview) -> bytes:
-        data = joined(stored)
-        if len(data) != self._size_of[0](row):
+        data = joined(self._copy(mapped, row, 0, size + self.table.extra.item(row)))
+        if len(data) != size:
             words = "its record is damaged: fastconv repair can mend it"
             raise self.bad_sample(row, words, "bad_record")
         return data
@@ -272,8 +176,7 @@ class RecordIOReader(MappedReader):
             labels="int" if labelled else "none", shards=tuple(shards),
         )  # fmt: skip
         reader = cls(path, meta, table, files)
-        if [found.inode for found in reader._found] != inodes:
-            raise being_replaced(path)
+        reader.check_scanned(inodes)
         reader.numbers, reader.prefixes = np.array(columns.number, np.uint64), prefixes
         reader.bad = bad
         reader.notices += notices
@@ -285,50 +188,11 @@ class RecordIOReader(MappedReader):
         return reader
 
 
-def being_replaced(path: str) -> PackChangedError:
-    """Returns what to raise where parts of a pack may be those of another."""
-    return PackChangedError(
-        f"{printable(path)}: is being replaced: open it again; if no process packs into it, one "
-        "was killed: run the same fastconv pack again, which finishes it"
-    )
-
-
-def shard_names(folder: str) -> list[str]:
-    """Returns the names of the RecordIO files in a folder, in order.
-
-    Raises:
-        PackError: The system does not let us read it.
-    """
-    try:
-        names = os.listdir(folder)
-    except OSError as error:
-        raise unreadable(folder, error) from error
-    shards = (name for name in names if name.endswith(".rec") and not name.startswith("."))
-    return sorted(shards, key=sort_key)
-
-
-def shard_files(path: str, meta: PackMeta) -> list[str]:
-    """Returns the data files that a pack names."""
-    if not os.path.isdir(path):
-        return [path]
-    return [os.path.join(path, shard.name) for shard in meta.shards]
-
-
 def stamp_of(pack_id: str) -> bytes:
     """Returns what stands for a pack's id as the id2 of each file's first record, 8 bytes: six of
     the id's, and two marks, with which it is never taken for the magic."""
     digits = bytes.fromhex(pack_id[:12])
     return digits[:3] + STAMP_MARKS[:1] + digits[3:] + STAMP_MARKS[1:]
-
-
-def is_stamp(id2: bytes) -> bool:
-    """Returns whether an id2 is a stamp."""
-    return id2[3:4] + id2[7:8] == STAMP_MARKS
-
-
-def stamp_in(view: memoryview) -> bytes:
-    """Returns the id2 of a file's first record."""
-    return bytes(view[IMAGE_PLACE - 8 : IMAGE_PLACE])
 
 
 def is_head(magic: int, lrec: int) -> bool:
@@ -346,7 +210,7 @@ def magics(data: memoryview | bytes) -> Ints:
     return np.flatnonzero(words_of(data) == MAGIC) * 4
 
 
-def joined(stored: memoryview) -> bytes:
+def joined(stored: memoryview | bytes) -> bytes:
     """Returns the bytes of a split record, or of its end, without what stands between its parts.
 
     Args:
@@ -441,7 +305,7 @@ def head_of(data: memoryview | bytes) -> Head:
         flag, label, number, _ = header.unpack_from(data)
         image = header.size + flag * type_.size
         ends = image == len(data) and (flag > 0 or found is None)  # no image
-        kind = kind_of(data[image : image + SIGNATURE_BYTES]) if image < len(data) else 0
+        kind = kind_code_of_start(data[image : image + START_BYTES]) if image < len(data) else 0
         if kind or ends or (found is None and image < len(data)):
             start = header.size if flag else header.size - 16 - type_.size
             if flag == 1:
@@ -459,14 +323,6 @@ def head_of(data: memoryview | bytes) -> Head:
 def is_integer(label: float) -> bool:
     """Returns whether a label is an integer that a table can hold."""
     return label.is_integer() and -(2.0**63) <= label < 2.0**63
-
-
-def kind_of(head: memoryview | bytes) -> int:
-    """Returns the code of the kind of image that begins so, 0 where none is known to."""
-    for pattern, code in SIGNATURES:
-        if pattern.match(head):
-            return code
-    return 0
 
 
 def next_head(view: memoryview, place: int, end: int) -> int:

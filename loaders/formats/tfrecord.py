@@ -18,19 +18,12 @@ from typing import Self
 
 import numpy as np
 
-from fastconv.loaders.errors import (
-    CorruptPackError,
-    NotAPackError,
-    PackChangedError,
-    UsageError,
-    printable,
-)
-from fastconv.loaders.filenames import sort_key
-from fastconv.loaders.files import MappedFile, first_bytes, inode_at, map_file, unreadable
-from fastconv.loaders.index import index_path, is_being_published, load_index
-from fastconv.loaders.kinds import KINDS, kind_code, kind_of_name
+from fastconv.loaders.beside import STAMP_DIGITS, BesideReader, open_beside
+from fastconv.loaders.errors import CorruptPackError, NotAPackError, printable
+from fastconv.loaders.files import MappedFile, first_bytes, map_file, unreadable
+from fastconv.loaders.index import index_path
+from fastconv.loaders.kinds import KINDS, START_BYTES, kind_code, kind_code_of_start, kind_of_name
 from fastconv.loaders.meta import PackMeta, Shard
-from fastconv.loaders.reader import MappedReader
 from fastconv.loaders.sample import IMAGE, BadFile, Reason
 from fastconv.loaders.table import SampleTable
 from fastconv.loaders.tfexample import (
@@ -65,15 +58,6 @@ SIDECAR_NAME = re.compile(rb"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 FORMATS = {kind: {"jpg": "JPEG", "tif": "TIFF"}.get(kind, kind.upper()).encode() for kind in KINDS}
 """Kind -> `image/format`."""
 KIND_OF_FORMAT = {format: kind for kind, format in FORMATS.items()}
-SIGNATURES = (
-    (re.compile(rb"\xff\xd8\xff"), "jpg"),
-    (re.compile(rb"\x89PNG\r\n"), "png"),
-    (re.compile(rb"RIFF....WEBP", re.DOTALL), "webp"),
-    (re.compile(rb"GIF8[79]a"), "gif"),
-    (re.compile(rb"BM.{4}\0{4}", re.DOTALL), "bmp"),
-)
-"""Those of the formats that records usually hold: what they say of themselves is often wrong."""
-SIGNATURE_BYTES = 16
 PIXELS = (b"image/width", b"image/height")
 INTEGERS = (*LABEL_NAMES, *PIXELS)
 TEXTS = (b"image/filename", b"image/format", b"image/class/text")
@@ -83,83 +67,39 @@ MOST_UNUSED = 1000
 Crc = Callable[[memoryview], int]
 
 
-class TFRecordReader(MappedReader):
+class TFRecordReader(BesideReader):
     """Reads a folder of shards, or one file."""
 
     name = "tfrecord"
     title = "TFRecord"
     suffixes = (".tfrecord", ".tfrecords")
     dataset = "TFRecordDataset"
+    stamped = slice(START)
+    unknown = "all records are read first, and checksums are unknown"
 
     @classmethod
     def recognises(cls, path: str) -> bool:
         if not os.path.isdir(path):
             return is_tfrecord(path)
-        names = shard_names(path)
+        names = cls.shard_names(path)
         return bool(names) and (
             names[0].endswith(cls.suffixes) or is_tfrecord(os.path.join(path, names[0]))
         )
 
     @classmethod
+    def is_shard(cls, name: str) -> bool:
+        return SHARD_NAME.fullmatch(name) is not None
+
+    @classmethod
     def open(cls, path: str) -> Self:
-        lies_there = inode_at(path)
-        problem = None
-        try:
-            found = load_index(path)
-            if found is not None:
-                meta, table, file = found
-                reader = cls(path, meta, table, shard_files(path, meta), file)
-                reader.check_belongs()
-                return reader
-        except (CorruptPackError, PackChangedError) as error:
-            problem = error
-        # A table that is missing or does not fit may be one that is just changing places.
-        if is_being_published(path) or inode_at(path) != lies_there:
-            raise being_replaced(path) from problem
-        files = [path]
-        if os.path.isdir(path):
-            names = shard_names(path)
-            files = [os.path.join(path, name) for name in names]
-            alone = [name for name in names if os.path.exists(index_path(os.path.join(path, name)))]
-            if alone and problem is None:
-                # Each of these is a pack of its own, with its own classes: together they are none.
-                raise UsageError(
-                    f"{printable(path)}: holds {len(names)} packs, each a file of its own: name "
-                    f"one, such as {printable(os.path.join(path, alone[0]))}"
-                )
-        reader = cls.scanned(path, files)
-        if inode_at(path) != lies_there:
-            raise being_replaced(path)
-        if problem is not None:
-            reader.notices.append(
-                f"the sample table is ignored, the records are read instead: {problem}"
-            )
-            reader.no_checksums = f"its table does not fit it ({problem}): copy the pack again"
-        elif len(reader) and stamp_of(reader._mapped(0).view)[0]:
-            lost = (
-                f"its table {printable(os.path.basename(index_path(path)))} is not "
-                f"{'in' if os.path.isdir(path) else 'beside'} it"
-            )
-            reader.notices.append(
-                f"{lost}: without it all records are read first, and checksums are unknown: copy "
-                "it along"
-            )
-            reader.no_checksums = f"{lost}: copy it along"
-        return reader
+        return open_beside(cls, path, cls.scanned)
+
+    @staticmethod
+    def stamp_in(data: bytes) -> bytes:
+        return stamp_of(data)[0][:STAMP_DIGITS].encode()
 
     def check_belongs(self) -> None:
-        """Checks that the first shard is the table's, and that all have the lengths that it says.
-
-        Raises:
-            PackChangedError: One is another pack's.
-            CorruptPackError: The table says otherwise what labels start from.
-        """
-        for file, shard, found in zip(self.files, self.meta.shards, self._found, strict=True):
-            if found.size != shard.size:
-                raise PackChangedError(
-                    f"{printable(file)}: has {found.size} bytes, "
-                    f"{printable(index_path(self.path))} says {shard.size}"
-                )
+        super().check_belongs()
         if len(self):
             _, base = stamp_of(self._mapped(0).view)
             if self.meta.settings.get("label_base", 0) != base:
@@ -167,13 +107,6 @@ class TFRecordReader(MappedReader):
                     f"{printable(index_path(self.path))}: damaged: its settings are not those of "
                     f"{printable(self.files[0])}"
                 )
-
-    def _check_view(self, shard: int, view: memoryview) -> None:
-        if self.meta.id and stamp_of(view)[0] != self.meta.id:
-            raise PackChangedError(
-                f"{printable(self.files[shard])}: belongs to another pack than "
-                f"{printable(index_path(self.path))}"
-            )
 
     @classmethod
     def scanned(cls, path: str, files: Sequence[str]) -> Self:
@@ -206,8 +139,7 @@ class TFRecordReader(MappedReader):
             settings={"label_base": 1} if bases == {1} else {},
         )  # fmt: skip
         reader = cls(path, meta, table, files)
-        if [found.inode for found in reader._found] != inodes:
-            raise being_replaced(path)
+        reader.check_scanned(inodes)
         reader.bad = builder.bad
         if file_names := [shard.name for shard in shards if os.path.isdir(path)]:
             reader.notices += notices_of_names(file_names)
@@ -221,35 +153,6 @@ class TFRecordReader(MappedReader):
                 "pip install 'fastconv[tfrecord]'"
             )
         return reader
-
-
-def being_replaced(path: str) -> PackChangedError:
-    """Returns what to raise where parts of a pack may be those of another."""
-    return PackChangedError(
-        f"{printable(path)}: is being replaced: open it again; if no process packs into it, one "
-        "was killed: run the same fastconv pack again, which finishes it"
-    )
-
-
-def shard_names(folder: str) -> list[str]:
-    """Returns the names of the TFRecord files in a folder, in order.
-
-    Raises:
-        PackError: The system does not let us read it.
-    """
-    try:
-        names = os.listdir(folder)
-    except OSError as error:
-        raise unreadable(folder, error) from error
-    shards = (name for name in names if SHARD_NAME.fullmatch(name) and not name.startswith("."))
-    return sorted(shards, key=sort_key)
-
-
-def shard_files(path: str, meta: PackMeta) -> list[str]:
-    """Returns the data files that a pack names."""
-    if not os.path.isdir(path):
-        return [path]
-    return [os.path.join(path, shard.name) for shard in meta.shards]
 
 
 def is_tfrecord(path: str) -> bool:
@@ -412,7 +315,7 @@ class TableBuilder:
         text = {name: data[slice(*values.get(name, (0, 0)))] for name in TEXTS}
         start, _ = values[image]
         path = os.fsdecode(text[b"image/filename"])
-        kind = kind_of(data[start : start + SIGNATURE_BYTES], text[b"image/format"], path)
+        kind = kind_of(data[start : start + START_BYTES], text[b"image/format"], path)
         if not path or "\0" in path:
             path = f"{len(self.paths):08d}.{kind}"
         self.put(IMAGE, place, values[image])
@@ -481,7 +384,6 @@ class TableBuilder:
 
 def kind_of(start: bytes, format: bytes, path: str) -> str:
     """Returns the kind of an image by its first bytes, its format's name, or its file's."""
-    for signature, kind in SIGNATURES:
-        if signature.match(start):
-            return kind
+    if code := kind_code_of_start(start):  # what records say of themselves is often wrong
+        return KINDS[code]
     return KIND_OF_FORMAT.get(format.upper()) or kind_of_name(path) or "bin"

@@ -15,13 +15,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from fastconv.loaders.errors import CorruptPackError, PackChangedError, UsageError, printable
-from fastconv.loaders.filenames import sort_key
-from fastconv.loaders.files import first_bytes, inode_at, map_file, unreadable
-from fastconv.loaders.index import index_path, is_being_published, load_index
+from fastconv.loaders.beside import BesideReader, open_beside
+from fastconv.loaders.errors import printable
+from fastconv.loaders.files import first_bytes, map_file
 from fastconv.loaders.kinds import kind_code, kind_of_name
 from fastconv.loaders.meta import PackMeta, Shard
-from fastconv.loaders.reader import MappedReader
 from fastconv.loaders.sample import BadFile
 from fastconv.loaders.table import SampleTable, path_entry
 
@@ -36,90 +34,32 @@ MOST_DIGITS = 64
 """A label's file is no longer than this, spaces included."""
 
 
-class WebDatasetReader(MappedReader):
+class WebDatasetReader(BesideReader):
     """Reads a folder of shards, or one tar."""
 
     name = "webdataset"
     title = "WebDataset"
     suffixes = (".tar",)
     dataset = "WebDatasetDataset"
+    stamped = slice(BLOCK)
+    data_file = "a tar"
+    read_instead = "headers"
+    unknown = "paths, class names and checksums are unknown"
 
     @classmethod
     def recognises(cls, path: str) -> bool:
         if os.path.isdir(path):
-            return bool(shard_names(path))
+            return bool(cls.shard_names(path))
         return is_tar(path)
 
     @classmethod
     def open(cls, path: str) -> Self:
-        lies_there = inode_at(path)
-        problem = None
-        try:
-            found = load_index(path)
-            if found is not None:
-                meta, table, file = found
-                reader = cls(path, meta, table, shard_files(path, meta), file)
-                reader.check_belongs()
-                return reader
-        except (CorruptPackError, PackChangedError) as error:
-            problem = error
-        # A table that is missing or does not fit may be one that is just changing places.
-        if is_being_published(path) or inode_at(path) != lies_there:
-            raise being_replaced(path) from problem
-        files = [path]
-        if os.path.isdir(path):
-            names = shard_names(path)
-            files = [os.path.join(path, name) for name in names]
-            alone = [name for name in names if os.path.exists(index_path(os.path.join(path, name)))]
-            if alone and problem is None:
-                # Each of these is a pack of its own, with its own classes: together they are none.
-                raise UsageError(
-                    f"{printable(path)}: holds {len(names)} packs, each a tar of its own: name "
-                    f"one, such as {printable(os.path.join(path, alone[0]))}"
-                )
-        reader = cls.scanned(path, files)
-        if inode_at(path) != lies_there:
-            raise being_replaced(path)
-        if problem is not None:
-            reader.notices.append(
-                f"the sample table is ignored, the headers are read instead: {problem}"
-            )
-            reader.no_checksums = f"its table does not fit it ({problem}): copy the pack again"
-        elif len(reader) and stamp_of(bytes(reader._mapped(0).view[:BLOCK])):
-            lost = (
-                f"its table {printable(os.path.basename(index_path(path)))} is not "
-                f"{'in' if os.path.isdir(path) else 'beside'} it"
-            )
-            reader.notices.append(
-                f"{lost}: without it paths, class names and checksums are unknown: copy it along"
-            )
-            reader.no_checksums = f"{lost}: copy it along"
-        return reader
+        return open_beside(cls, path, cls.scanned)
 
-    def check_belongs(self) -> None:
-        """Checks that the first shard is the table's, and that all have the lengths that it says.
-
-        Raises:
-            PackChangedError: One is another pack's.
-        """
-        for file, shard, found in zip(self.files, self.meta.shards, self._found, strict=True):
-            if found.size != shard.size:
-                raise PackChangedError(
-                    f"{printable(file)}: has {found.size} bytes, "
-                    f"{printable(index_path(self.path))} says {shard.size}"
-                )
-        if len(self):
-            self._mapped(0)
-
-    def _check_view(self, shard: int, view: memoryview) -> None:
-        row = self._first_rows[shard]
-        if self.meta.id and row < len(self.table):
-            place = self.table.base[0] + self.table.offset[0].item(row) - BLOCK
-            if stamp_of(bytes(view[place : place + BLOCK])) != self.meta.id[:31]:
-                raise PackChangedError(
-                    f"{printable(self.files[shard])}: belongs to another pack than "
-                    f"{printable(index_path(self.path))}"
-                )
+    @staticmethod
+    def stamp_in(data: bytes) -> bytes:
+        stamp = data[297:329].rstrip(b"\0")
+        return stamp if STAMP.fullmatch(stamp) else b""
 
     def key(self, row: int) -> str:
         if self.meta.id:
@@ -154,46 +94,9 @@ class WebDatasetReader(MappedReader):
             labels="int" if labelled else "none", shards=tuple(shards),
         )  # fmt: skip
         reader = cls(path, meta, table, files)
-        if [found.inode for found in reader._found] != inodes:
-            raise being_replaced(path)
+        reader.check_scanned(inodes)
         reader.bad = bad
         return reader
-
-
-def being_replaced(path: str) -> PackChangedError:
-    """Returns what to raise where parts of a pack may be those of another."""
-    return PackChangedError(
-        f"{printable(path)}: is being replaced: open it again; if no process packs into it, one "
-        "was killed: run the same fastconv pack again, which finishes it"
-    )
-
-
-def shard_names(folder: str) -> list[str]:
-    """Returns the names of the tar files in a folder, in order.
-
-    Raises:
-        PackError: The system does not let us read it.
-    """
-    try:
-        names = os.listdir(folder)
-    except OSError as error:
-        raise unreadable(folder, error) from error
-    shards = (name for name in names if name.endswith(".tar") and not name.startswith("."))
-    return sorted(shards, key=sort_key)
-
-
-def stamp_of(header: bytes) -> str:
-    """Returns the first 31 digits of the id of the pack that made a shard, from the shard's first
-    header; "" where there are none."""
-    stamp = header[297:329].rstrip(b"\0")
-    return stamp.decode() if STAMP.fullmatch(stamp) else ""
-
-
-def shard_files(path: str, meta: PackMeta) -> list[str]:
-    """Returns the data files that a pack names."""
-    if not os.path.isdir(path):
-        return [path]
-    return [os.path.join(path, shard.name) for shard in meta.shards]
 
 
 def is_tar(path: str) -> bool:

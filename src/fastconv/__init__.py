@@ -1,4 +1,4 @@
-"""Packs folders of images into LMDB, WebDataset shards and HDF5, and reads them back for training.
+"""Packs folders of images into six formats, and reads them back for training.
 
 `fastconv.loaders` is the read side, all that training code needs. `fastconv.converters` is the
 write side and the command line.

@@ -41,7 +41,8 @@ def normal(name: str) -> str:
 
 
 def test_every_format_has_both_sides() -> None:
-    assert {"hdf5", "lmdb", "webdataset"} <= formats("loaders")
+    known = {"hdf5", "lmdb", "parquet", "recordio", "tfrecord", "webdataset"}
+    assert known <= formats("loaders")
     assert formats("loaders") - READ_ONLY == formats("converters")
 
 

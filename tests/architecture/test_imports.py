@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from tests.support import OUTS
 
-HEAVY = {"PIL", "h5py", "lmdb", "numpy", "torch", "webdataset"}
+HEAVY = {"PIL", "h5py", "lmdb", "numpy", "pyarrow", "torch", "webdataset"}
 
 
 def run(*arguments: str) -> tuple[str, set[str]]:
@@ -66,7 +67,7 @@ def test_version_loads_no_command_line() -> None:
     assert not {name for name in loaded if name.startswith(("fastconv.con", "fastconv.load"))}
 
 
-@pytest.mark.parametrize("name", ["out.lmdb", "out.tar", "out.h5"])
+@pytest.mark.parametrize("name", OUTS)
 def test_packing_verifying_and_unpacking_load_no_torch(tmp_path: Path, name: str) -> None:
     for folder in ("cat", "dog"):
         (tmp_path / "images" / folder).mkdir(parents=True)

@@ -22,6 +22,7 @@ from fastconv.loaders.measure.machine import (
     Python,
     Room,
 )
+from fastconv.loaders.reader import READERS
 
 GB = 1_000_000_000
 
@@ -132,7 +133,7 @@ def test_for_people(fastconv: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert shown["memory"] == "64.0 GB, 60.0 GB available"
     assert shown["open files"] == "1,024, can be raised to unlimited"
     assert shown["torch"] == "2.9.0, built with CUDA 12.8: NVIDIA H200"
-    assert shown["formats"] == "folder, hdf5, lmdb, webdataset"
+    assert shown["formats"] == ", ".join(READERS.names())
     assert "ext4 (local), /dev/sda1 at /" in done.out
     assert done.out.endswith("\nNo known trap.\n")
 
@@ -167,7 +168,7 @@ def test_the_object_of_this_machine(fastconv: Any, tmp_path: Path) -> None:
     assert facts["cores"]["usable"] >= 1
     assert facts["memory"]["total"] >= facts["memory"]["available"] > 0
     assert facts["file_system"]["path"] == str(tmp_path)
-    assert [row["name"] for row in facts["formats"]] == ["folder", "hdf5", "lmdb", "webdataset"]
+    assert [row["name"] for row in facts["formats"]] == READERS.names()
     assert facts["torch"].keys() == {"version", "devices", "problem"}
     assert len(done.err.splitlines()) == len(answer["warnings"])
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from tests.support import captions
 
 from fastconv.converters import Sharding, pack
 from fastconv.converters.writer import WRITERS
@@ -18,7 +19,8 @@ def test_the_object(fastconv: Any, images: Path, tmp_path: Path, format: str) ->
     (images / "cat/1.txt").write_text("text")
     (images / "empty").mkdir()
     path = tmp_path / "pack"
-    made = pack(images, path, format=format, sidecars=("txt",))
+    sidecars = captions(format=format)
+    made = pack(images, path, format=format, sidecars=sidecars)
     done = fastconv("info", path, "--json")
     assert done.code == 0
     answer = done.answer
@@ -29,10 +31,11 @@ def test_the_object(fastconv: Any, images: Path, tmp_path: Path, format: str) ->
     assert answer["class_counts"] == {"cat": 3, "dog": 2, "empty": 0}
     assert (answer["labels"], answer["unlabelled"]) == ("class", 0)
     size = sum(file.stat().st_size for file in images.glob("*/*.[pj]*"))
-    assert answer["fields"] == ["image", "txt"]
-    assert answer["by_field"]["image"] == {"samples": 5, "bytes": size}
-    assert answer["by_field"]["txt"] == {"samples": 1, "bytes": 4}
-    assert answer["bytes"] == size + 4
+    by_field = {"image": {"samples": 5, "bytes": size}}
+    by_field |= {name: {"samples": 1, "bytes": 4} for name in sidecars}
+    assert answer["fields"] == [*by_field]
+    assert answer["by_field"] == by_field
+    assert answer["bytes"] == size + 4 * len(sidecars)
     assert answer["size"] == made.size
     assert answer["formats"] == {"png": 3, "jpg": 2}
     assert answer["width"] == {"min": 8, "median": 9, "max": 10}

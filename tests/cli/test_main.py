@@ -323,8 +323,9 @@ def test_completion_is_light(fastconv_process: Run) -> None:
             "PYTHONPROFILEIMPORTTIME": "1",
         }
     )
-    assert {"hdf5", "lmdb", "webdataset"} <= {*done.out.split()}
+    known = {"hdf5", "lmdb", "parquet", "recordio", "tfrecord", "webdataset"}
+    assert known <= {*done.out.split()}
     lines = done.err.splitlines()
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
     assert "typer" in loaded
-    assert not loaded & {"numpy", "torch", "PIL", "h5py", "lmdb", "webdataset", "tqdm"}
+    assert not loaded & {"numpy", "torch", "PIL", "h5py", "lmdb", "pyarrow", "tqdm", "webdataset"}

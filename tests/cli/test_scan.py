@@ -7,6 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.support import OUTS
+
+from fastconv.converters.writer import WRITERS
+
 Run = Callable[..., Any]
 
 
@@ -29,7 +33,8 @@ def test_it_says_what_it_found(fastconv: Run, images: Path) -> None:
         "  cat  3",
         "  dog  3",
     ]
-    assert [line.split()[0] for line in lines[place + 1 :]] == ["HDF5", "LMDB", "WebDataset"]
+    titles = [WRITERS.load(name).title for name in WRITERS.names()]
+    assert [line.split()[0] for line in lines[place + 1 :]] == titles
 
 
 def test_the_object_for_programs(fastconv: Run, images: Path, tmp_path: Path) -> None:
@@ -42,7 +47,7 @@ def test_the_object_for_programs(fastconv: Run, images: Path, tmp_path: Path) ->
     assert answer["formats"] == {"png": 3, "jpg": 3}
     assert list(answer["class_counts"].items()) == [("cat", 3), ("dog", 3), ("empty", 0)]
     assert answer["bytes"] == sum(file.stat().st_size for file in images.glob("*/*"))
-    for name in ("out.lmdb", "out.tar", "out.h5"):
+    for name in OUTS:
         packed = fastconv("pack", images, tmp_path / name, "--json").answer
         assert answer["sizes"][packed["format"]] == packed["size"]
         for key in ("samples", "classes", "fields", "bytes", "bad", "ignored", "warnings"):

@@ -50,9 +50,11 @@ def copy(format: str, pack: Path, tmp_path: Path) -> Path:
 
 
 def files_of(pack: Path) -> list[Path]:
-    """Returns the files of a pack, a table beside it among them."""
+    """Returns the files of a pack, a table beside it among them; without those that other tools
+    read alone."""
     beside = [path for path in pack.parent.iterdir() if path.name.startswith(pack.name)]
-    return [file for path in beside for file in [path, *path.rglob("*")] if file.is_file()]
+    files = [file for path in beside for file in [path, *path.rglob("*")] if file.is_file()]
+    return [file for file in files if file.suffix not in (".idx", ".lst")]
 
 
 # What touches the maps.

@@ -23,7 +23,7 @@ import pytest
 from PIL import Image
 
 from fastconv.converters import Sharding, pack
-from fastconv.loaders import PackChangedError, open_dataset, open_pack
+from fastconv.loaders import PackChangedError, beside, open_dataset, open_pack
 from fastconv.loaders import open as opening
 from fastconv.loaders.formats import lmdb, webdataset
 
@@ -234,11 +234,11 @@ Two = Callable[[str], tuple[Path, Path, list[str]]]
         ("lmdb", lmdb, "first_bytes"),
         ("lmdb", lmdb, "map_file"),
         ("lmdb", opening, "require_path"),
-        ("one-tar", webdataset, "load_index"),
-        ("one-tar", webdataset, "shard_files"),
-        ("shards", webdataset, "shard_names"),
-        ("shards", webdataset, "load_index"),
-        ("shards", webdataset, "shard_files"),
+        ("one-tar", beside, "load_index"),
+        ("one-tar", beside, "shard_files"),
+        ("shards", beside, "names_in"),
+        ("shards", beside, "load_index"),
+        ("shards", beside, "shard_files"),
         ("shards", webdataset.WebDatasetReader, "check_belongs"),
     ],
 )

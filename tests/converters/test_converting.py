@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from tests.support import captions, needs_captions
 
 from fastconv.converters import PackFailedError, Sharding, convert, pack
 from fastconv.converters.writer import WRITERS
@@ -52,15 +53,20 @@ def content(out: Path) -> dict[str, bytes]:
 def test_every_format_into_every_other(
     tree: Path, tmp_path: Path, source: str, target: str
 ) -> None:
+    """Captions stay where both formats hold them."""
     sharding = Sharding(samples=5) if WRITERS.load(source).sharded else None
-    pack(tree, tmp_path / "in", format=source, sidecars=("txt",), sharding=sharding)
-    pack(tree, tmp_path / "expected", format=target, sidecars=("txt",))
-    (tmp_path / "a").mkdir()
-    (tmp_path / "expected-folder").mkdir()
+    held = captions(format=source)
+    pack(tree, tmp_path / "in", format=source, sidecars=held, sharding=sharding)
+    kept = held if captions(format=target) else ()
+    for name in ("a", "expected"):
+        (tmp_path / name).mkdir()
+    expected = pack(tree, tmp_path / "expected/out", format=target, sidecars=kept)
     report = convert(tmp_path / "in", tmp_path / "a/out", format=target)
-    pack(tree, tmp_path / "expected-folder/out", format=target, sidecars=("txt",))
-    assert content(tmp_path / "a/out") == content(tmp_path / "expected-folder/out")
-    assert (report.status, report.samples, report.fields) == ("done", 12, ("image", "txt"))
+    assert content(tmp_path / "a/out") == content(tmp_path / "expected/out")
+    assert (report.status, report.samples, report.fields) == ("done", 12, ("image", *kept))
+    assert (report.id, report.bytes, report.size) == (expected.id, expected.bytes, expected.size)
+    left_out = f"{WRITERS.load(target).title} holds images and labels alone: left out are the "
+    assert report.warnings == [] if kept == held else [f"{left_out}sidecars txt"]
 
 
 @pytest.mark.parametrize("workers", [None, 2])
@@ -81,7 +87,10 @@ def test_labels_of_a_file_and_its_columns_stay(
 def test_what_is_damaged_is_left_out_and_listed(
     tree: Path, tmp_path: Path, source: str, slot: int
 ) -> None:
-    pack(tree, tmp_path / "in", format=source, sidecars=("txt",))
+    if slot == 1:
+        needs_captions(format=source)
+    held = captions(format=source)
+    pack(tree, tmp_path / "in", format=source, sidecars=held)
     reader: Any = open_pack(tmp_path / "in")
     row = reader.table.paths(0, 12).index("class 1/deep/07.png")
     place = reader.table.base[slot] + int(reader.table.offset[slot][row])
@@ -96,7 +105,7 @@ def test_what_is_damaged_is_left_out_and_listed(
     (tree / name).unlink()
     if slot == 0:
         (tree / name).with_suffix(".txt").unlink()
-    pack(tree, tmp_path / "expected.h5", sidecars=("txt",))
+    pack(tree, tmp_path / "expected.h5", sidecars=held)
     assert (tmp_path / "out.h5").read_bytes() == (tmp_path / "expected.h5").read_bytes()
 
 

@@ -28,6 +28,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "shards": ("out", {"format": "webdataset", "sharding": Sharding(samples=9)}),
     "hdf5": ("out.h5", {}),
     "vlen": ("out.h5", {"options": {"layout": "vlen"}}),
+    "parquet": ("out.parquet", {}),
+    "parquets": ("out", {"format": "parquet", "sharding": Sharding(samples=9)}),
+    "tfrecord": ("out.tfrecord", {}),
+    "tfrecords": ("out", {"format": "tfrecord", "sharding": Sharding(samples=9)}),
+    "recordio": ("out.rec", {}),
+    "records": ("out", {"format": "recordio", "sharding": Sharding(samples=9)}),
 }
 """What is packed: OUT and arguments."""
 
@@ -37,6 +43,12 @@ COMMANDS = {
     "shards": ["out", "--format", "webdataset", "--shard-samples", "9"],
     "hdf5": ["out.h5"],
     "vlen": ["out.h5", "--option", "layout=vlen"],
+    "parquet": ["out.parquet"],
+    "parquets": ["out", "--format", "parquet", "--shard-samples", "9"],
+    "tfrecord": ["out.tfrecord"],
+    "tfrecords": ["out", "--format", "tfrecord", "--shard-samples", "9"],
+    "recordio": ["out.rec"],
+    "records": ["out", "--format", "recordio", "--shard-samples", "9"],
 }
 
 
@@ -116,7 +128,7 @@ def test_few_open_files_beside_an_older_pack(tree: Path, tmp_path: Path, case: s
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
-@pytest.mark.parametrize("case", ["lmdb", "tar", "shards"])
+@pytest.mark.parametrize("case", [case for case in CASES if case not in ("hdf5", "vlen")])
 def test_a_pack_that_cannot_be_looked_at_is_not_called_foreign(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, number: int
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 from fastconv.converters import Sharding, pack
+from fastconv.converters.columns import chosen, constant, decimals, lines, ragged, where
 from fastconv.converters.indexes import kinds
 from fastconv.converters.indexes.kinds import (
     check_tools,
@@ -30,7 +31,6 @@ from fastconv.converters.indexes.kinds import (
     wrong,
 )
 from fastconv.converters.indexes.pack import IndexedPack
-from fastconv.converters.indexes.text import chosen, constant, decimals, lines, ragged, where
 from fastconv.converters.indexes.writing import write_indexes
 from fastconv.loaders.errors import UsageError
 from fastconv.loaders.open import open_pack

@@ -157,7 +157,7 @@ def test_wrong_arguments() -> None:
         ({"seed": -1}, "the seed is between"),
     ):
         with pytest.raises(UsageError, match=words):
-            ExactDistributedSampler(range(3), **options)  # type: ignore[arg-type]
+            ExactDistributedSampler(range(3), **options)
 
 
 # -- loaders

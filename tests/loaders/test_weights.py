@@ -104,9 +104,8 @@ def test_ranks_share_one_order_from_any_place(count: int, world: int, begin: int
     together = [index for part in zip(*parts, strict=True) for index in part]
     left = alone[begin:]
     assert together[: len(left)] == left
-    assert together[len(left) :] == [
-        alone[n % count] for n in range(count, count + len(together) - len(left))
-    ]
+    again = len(together) - len(left)
+    assert together[len(left) :] == [alone[n % count] for n in range(count, count + again)]
 
 
 def test_a_place_of_many_costs_little() -> None:
@@ -194,6 +193,32 @@ def test_a_pass_goes_on_with_another_number_of_ranks(packed: Path) -> None:
     together = [image for part in zip(*parts, strict=True) for image in part]
     assert together[:46] == whole[24:]
     assert len(together) == 48
+
+
+def test_the_epoch_may_be_told_after_a_state(packed: Path) -> None:
+    dataset = open_dataset(packed, decode=RandomResizedCrop(8))
+    loader = loader_of(dataset, 1, 0, 7)
+    whole = images(loader), images(loader)
+    state = loader_of(dataset, 1, 0, 7).state_dict() | {"epoch": 1, "begin": 14}
+    for told, expected in ((1, whole[1][14:]), (0, whole[0])):
+        loader = loader_of(dataset, 1, 0, 7)
+        loader.load_state_dict(state)
+        loader.set_epoch(told)  # as trainers do at the begin of each epoch
+        assert images(loader) == expected
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_after_the_last_batch_comes_the_next_epoch(packed: Path, drop_last: bool) -> None:
+    dataset = open_dataset(packed, decode=RandomResizedCrop(8))
+    for sampler in (ExactDistributedSampler(dataset, 2, 1, seed=5), list(range(20))):
+        loader = FastLoader(dataset, 6, sampler=sampler, drop_last=drop_last, num_workers=1)
+        places = []
+        for _ in loader:
+            state = loader.state_dict()
+            places.append((state["epoch"], state["begin"]))
+        step = 12 if isinstance(sampler, ExactDistributedSampler) else 6
+        expected = [(0, step), (0, 2 * step), (0, 3 * step)]
+        assert places == [*expected[: len(loader) - 1], (1, 0)]
 
 
 def test_a_state_is_of_its_weights(packed: Path) -> None:

@@ -30,7 +30,7 @@ from fastconv.converters.verifying import verify
 from fastconv.converters.writer import Layout, pwrite_all
 from fastconv.loaders import FastconvError, UsageError, open_dataset, open_pack
 from fastconv.loaders.errors import printable
-from fastconv.loaders.formats.parquet import stamp_of
+from fastconv.loaders.formats.parquet import ParquetReader
 from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.parquet_bytes import read_footer
 from fastconv.loaders.reader import MappedReader
@@ -146,7 +146,7 @@ def test_pyarrow_reads_what_was_written(
         write(folder / "again", values, table, meta, [], 2)
     data = (folder / "data").read_bytes()
     assert data == (folder / "again/data").read_bytes()
-    assert stamp_of(data) == ID[:31]
+    assert ParquetReader.stamp_in(data) == ID[:31].encode()
     for slot in range(fields):
         for row, place in enumerate(layout.offset[slot].tolist()):
             value = values[row][slot]

@@ -1,0 +1,101 @@
+"""Packs whose table lies beside their data: which files are theirs, and a table that is lost."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from fastconv.converters import Sharding, pack
+from fastconv.loaders import open_pack
+from fastconv.loaders.errors import CorruptPackError, UsageError
+from fastconv.loaders.kinds import KINDS, kind_code_of_start
+from fastconv.loaders.open import find_format
+
+FORMATS = ("parquet", "recordio", "tfrecord", "webdataset")
+
+
+def png() -> bytes:
+    data = io.BytesIO()
+    Image.new("RGB", (4, 3)).save(data, "PNG")
+    return data.getvalue()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "tree"
+    for name in ("a/0.png", "a/1.png", "b/2.png"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(png())
+    return root
+
+
+@pytest.fixture(params=FORMATS)
+def shards(request: pytest.FixtureRequest, tree: Path, tmp_path: Path) -> Path:
+    pytest.importorskip({"parquet": "pyarrow", "tfrecord": "crc32c"}.get(request.param, "numpy"))
+    out: Path = tmp_path / request.param
+    pack(tree, out, format=request.param, sharding=Sharding(samples=2))
+    return out
+
+
+def test_a_folder_of_shards_is_no_folder_of_images(shards: Path) -> None:
+    (shards / "logs/old").mkdir(parents=True)
+    (shards / "logs/old/run.txt").write_text("done")
+    assert find_format(shards).name == shards.name
+    (shards / "logs/preview.png").write_bytes(png())
+    assert find_format(shards).name == shards.name
+    (shards / "logs/preview.png").unlink()
+    (shards / "index.safetensors").unlink()
+    assert find_format(shards).name == shards.name
+
+
+@pytest.mark.parametrize("name", ["metadata.parquet", "train.rec", "train.tfrecord"])
+@pytest.mark.parametrize("place", ["", "deep/down"])
+def test_a_folder_of_images_stays_one(tree: Path, name: str, place: str) -> None:
+    if place:
+        (tree / "deep").mkdir()
+        for folder in ("a", "b"):
+            (tree / folder).rename(tree / f"deep/{folder}")
+    (tree / name).write_bytes(b"something else")
+    (tree / "loop").symlink_to(tree, target_is_directory=True)
+    assert find_format(tree).name == "folder"
+
+
+def test_a_lost_table_is_damage(shards: Path) -> None:
+    open_pack(shards).require_checksums()
+    (shards / "index.safetensors").rename(shards / "other.safetensors")
+    reader = open_pack(shards)
+    assert "its table index.safetensors is not in it: without it " in reader.notices[0]
+    with pytest.raises(CorruptPackError, match="is not in it: copy it along"):
+        reader.require_checksums()
+    (shards / "index.safetensors").write_bytes(b"no table")
+    reader = open_pack(shards)
+    assert "the sample table is ignored, the " in reader.notices[0]
+    with pytest.raises(CorruptPackError, match="its table does not fit it"):
+        reader.require_checksums()
+
+
+def test_a_notice_is_no_damage(tree: Path) -> None:
+    (tree / "train").mkdir()
+    reader = open_pack(tree)
+    assert reader.notices
+    with pytest.raises(UsageError, match="has no checksums: a folder of images keeps none"):
+        reader.require_checksums()
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"\xff\xd8\xff\xe0", "jpg"),
+        (b"RIFF\0\0\0\0WEBPVP8 ", "webp"),
+        (b"\n\n\n\nftypavif", "avif"),
+        (b"MM\0*\0\0\0\x08", "tif"),
+        (b"text", "bin"),
+        (b"", "bin"),
+    ],
+)
+def test_what_the_first_bytes_tell(start: bytes, kind: str) -> None:
+    assert KINDS[kind_code_of_start(start)] == kind
+    assert KINDS[kind_code_of_start(memoryview(start))] == kind

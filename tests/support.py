@@ -1,0 +1,31 @@
+"""What the tests of several folders share: packs of every format, with captions where it holds
+them."""
+
+from __future__ import annotations
+
+import pytest
+
+from fastconv.converters.outputs import choose_writer
+from fastconv.converters.writer import WRITERS
+
+__all__ = ["OUTS", "captions", "needs_captions"]
+
+OUTS = [f"out{WRITERS.load(name).suffixes[0]}" for name in WRITERS.names()]
+"""A name for a pack of each format that tells it: one file, or the folder of a database."""
+
+
+def captions(out: str = "", format: str | None = None) -> tuple[str, ...]:
+    """Returns the sidecars that a pack is given: "txt", or none where its format holds images
+    alone.
+
+    Args:
+        out: Name of the pack, whose ending tells the format.
+        format: Name of the format, where it does not.
+    """
+    return ("txt",) if choose_writer(out, format).sidecars else ()
+
+
+def needs_captions(out: str = "", format: str | None = None) -> None:
+    """Skips a test whose subject are sidecars, where a pack's format holds images alone."""
+    if not captions(out, format):
+        pytest.skip("holds no sidecars")
