@@ -30,9 +30,9 @@ from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.joined import JoinedReader, fingerprint, open_packs
 from fastconv.loaders.kinds import kind_code
-from fastconv.loaders.listing import Ignored, Listing
+from fastconv.loaders.listing import Bytes, Ignored, Listing, Places
 from fastconv.loaders.open import open_pack
-from fastconv.loaders.reader import MappedReader, Reader
+from fastconv.loaders.reader import NOTHING, MappedReader, Reader, Wanted
 from fastconv.loaders.sample import IMAGE
 from fastconv.loaders.table import SampleTable
 
@@ -47,6 +47,8 @@ def convert(
     options: Mapping[str, Any] | None = None,
     sharding: Sharding | None = None,
     index_for: Sequence[str] = (),
+    image_key: str | None = None,
+    label_key: str | None = None,
     workers: int | None = None,
     strict: bool = False,
     overwrite: bool = False,
@@ -64,6 +66,8 @@ def convert(
     Args:
         source: A pack of any format, or a folder of images.
         out: The pack to make; its ending tells the format.
+        image_key, label_key: Of Parquet and TFRecord of others: the column or feature that holds
+            the images, and that of the labels; by default the likeliest.
         format, options, sharding, index_for, workers, strict, overwrite, restart, progress, notice:
             As for `pack`.
 
@@ -74,7 +78,8 @@ def convert(
     """
     began = time.monotonic()
     check_arguments(workers, "fast")
-    reader = open_pack(source)
+    wanted = Wanted((), image_key, label_key)
+    reader = open_pack(source, wanted=wanted)
     if reader.root:
         return pack(
             source, out, format=format, options=options, sharding=sharding, workers=workers,
@@ -85,6 +90,7 @@ def convert(
     return made_of(
         [reader], reader.table, listed(reader, output), output, workers=workers, strict=strict,
         overwrite=overwrite, restart=restart, progress=progress, notice=notice, began=began,
+        wanted=wanted,
     )  # fmt: skip
 
 
@@ -96,6 +102,7 @@ def merge(
     options: Mapping[str, Any] | None = None,
     sharding: Sharding | None = None,
     index_for: Sequence[str] = (),
+    prefix: bool = False,
     workers: int | None = None,
     strict: bool = False,
     overwrite: bool = False,
@@ -111,6 +118,7 @@ def merge(
     Args:
         sources: Packs, of one format or several.
         out: The pack to make; its ending tells the format.
+        prefix: Each path gets the name of its pack before it: where two samples have one path.
         format, options, sharding, index_for, workers, strict, overwrite, restart, progress, notice:
             As for `pack`.
 
@@ -126,12 +134,15 @@ def merge(
     for one in reader.readers:
         if one.root:
             raise UsageError(f"{printable(one.path)}: a folder of images: pack it first")
-    refuse_same_paths(reader)
+    if not prefix:
+        refuse_same_paths(reader)
     output = output_of(reader.readers, out, format, options, sharding, overwrite, index_for)
+    listing = listed(reader, output)
+    if prefix:
+        listing.path_bytes, listing.path_offset = prefixed_paths(reader)
     return made_of(
-        reader.readers, reader.table, listed(reader, output), output, workers=workers,
-        strict=strict, overwrite=overwrite, restart=restart, progress=progress, notice=notice,
-        began=began,
+        reader.readers, reader.table, listing, output, workers=workers, strict=strict,
+        overwrite=overwrite, restart=restart, progress=progress, notice=notice, began=began,
     )  # fmt: skip
 
 
@@ -172,8 +183,37 @@ def refuse_same_paths(reader: JoinedReader) -> None:
         first, second = same[0]
         raise UsageError(
             f"{len(same):,} paths are in the packs twice, such as {reader.where(first)}, and "
-            f"{reader.where(second)}: leave out one of the packs, or pack the folders as one"
+            f"{reader.where(second)}: leave out one of the packs, or put each pack's name before "
+            "its paths (--prefix)"
         )
+
+
+def prefixed_paths(reader: JoinedReader) -> tuple[Bytes, Places]:
+    """Returns the paths of several packs with each pack's name before them, as a listing has them.
+
+    Raises:
+        UsageError: Two packs have the same name.
+    """
+    names = [os.path.splitext(os.path.basename(one.path.rstrip("/")))[0] for one in reader.readers]
+    if len({*names}) < len(names):
+        raise UsageError(f"two of the packs are called {printable(max(names, key=names.count))}")
+    blocks, lengths = [], []
+    for name, one in zip(names, reader.readers, strict=True):
+        table = one.table
+        prefix = np.frombuffer(os.fsencode(f"{name}/"), np.uint8)
+        size = np.diff(table.path_offset.astype(np.int64))
+        ends = np.cumsum(size + len(prefix))
+        out = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+        heads = (ends - size - len(prefix))[:, np.newaxis] + np.arange(len(prefix))
+        own = np.ones(len(out), np.bool_)
+        own[heads] = False
+        out[heads] = prefix
+        first = int(table.path_offset[0])
+        out[own] = table.path_bytes[first : int(table.path_offset[-1])]
+        blocks.append(out)
+        lengths.append(size + len(prefix))
+    offset = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.uint64)
+    return np.concatenate(blocks), offset
 
 
 def made_of(
@@ -189,6 +229,7 @@ def made_of(
     progress: ProgressCallback | None,
     notice: Notice | None,
     began: float,
+    wanted: Wanted = NOTHING,
 ) -> PackReport:
     """Makes a pack of opened ones, and returns what was done.
 
@@ -199,6 +240,7 @@ def made_of(
         output: What is to be made.
         workers, strict, overwrite, restart, progress, notice: As for `pack`.
         began: When the run began, as `time.monotonic` counts.
+        wanted: What was asked of the packs.
     """
     plan = planned(listing.root, listing, output, "fast", MAX_PIXELS)
     about = {
@@ -209,16 +251,18 @@ def made_of(
     return packed(
         listing.root, listing, output, plan, workers=workers, check="fast", max_pixels=MAX_PIXELS,
         strict=strict, overwrite=overwrite, restart=restart, progress=progress,
-        notice=notice or (lambda line: None), began=began, origin=origin_of(readers, table),
+        notice=notice or (lambda line: None), began=began,
+        origin=origin_of(readers, table, wanted),
     )  # fmt: skip
 
 
-def origin_of(readers: Sequence[Reader], table: SampleTable) -> Source:
+def origin_of(readers: Sequence[Reader], table: SampleTable, wanted: Wanted) -> Source:
     """Returns what says where the bytes of a part of some packs are.
 
     Args:
         readers: The packs.
         table: Their sample tables, one after the other.
+        wanted: What was asked of them.
     """
     if table.extra is None and all(isinstance(reader, MappedReader) for reader in readers):
         files = [file for reader in readers for file in reader.files]  # type: ignore[attr-defined]
@@ -231,7 +275,8 @@ def origin_of(readers: Sequence[Reader], table: SampleTable) -> Source:
         for number, (first, last) in enumerate(pairwise(bounds)):
             mine = np.arange(max(cut.start, first), min(cut.stop, last)) - first
             if len(mine):
-                packs.append((os.path.abspath(readers[number].path), prints[number]))
+                path = os.path.abspath(readers[number].path)
+                packs.append((path, prints[number], wanted.image_key, wanted.label_key))
                 rows.append(mine)
         pack = np.repeat(np.arange(len(rows)), [len(mine) for mine in rows])
         return {"source": "reader", "packs": packs}, {"pack": pack, "row": np.concatenate(rows)}

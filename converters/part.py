@@ -30,7 +30,7 @@ from fastconv.loaders.errors import FastconvError, PackChangedError, SampleError
 from fastconv.loaders.joined import fingerprint
 from fastconv.loaders.kinds import kind_code
 from fastconv.loaders.open import open_pack
-from fastconv.loaders.reader import Reader
+from fastconv.loaders.reader import Reader, Wanted
 from fastconv.loaders.sample import Reason
 from fastconv.loaders.table import SampleTable
 
@@ -403,13 +403,13 @@ class PackSource(FileSource):
 
 
 @lru_cache(maxsize=16)
-def opened(path: str, expected: str) -> Reader:
+def opened(path: str, expected: str, image_key: str | None, label_key: str | None) -> Reader:
     """Returns a pack, opened once in this process.
 
     Raises:
         PackChangedError: It is not the one that is expected, by its fingerprint.
     """
-    reader = open_pack(path)
+    reader = open_pack(path, wanted=Wanted((), image_key, label_key))
     if fingerprint(reader) != expected:
         raise PackChangedError(
             f"{printable(path)}: was replaced while it was read: run the same command again"
@@ -422,7 +422,7 @@ class ReaderSource:
     lie nowhere as they are."""
 
     def __init__(self, task: Mapping[str, Any], arrays: Mapping[str, Array], part: Part) -> None:
-        self.readers = [opened(path, expected) for path, expected in task["packs"]]
+        self.readers = [opened(*pack) for pack in task["packs"]]
         self.pack, self.row = arrays["pack"].tolist(), arrays["row"].tolist()
         self.fields = part.fields
 

@@ -31,7 +31,7 @@ from fastconv.loaders.errors import (
     printable,
 )
 from fastconv.loaders.open import open_pack
-from fastconv.loaders.reader import Reader
+from fastconv.loaders.reader import Reader, Wanted
 from fastconv.loaders.sample import BadFile, Reason
 
 __all__ = ["LABELS_FILE", "UnpackFailedError", "UnpackReport", "unpack"]
@@ -118,6 +118,8 @@ def unpack(
     folder: str | os.PathLike[str],
     *,
     format: str | None = None,
+    image_key: str | None = None,
+    label_key: str | None = None,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
     notice: Notice | None = None,
@@ -132,6 +134,7 @@ def unpack(
         pack: A pack of any format.
         folder: Is made, or is empty.
         format: Name of the pack's format; by default its contents tell it.
+        image_key, label_key: Of Parquet and TFRecord of others: what images and labels are called.
         overwrite: The folder may have something in it: files of the same paths are replaced, others
             stay.
         progress: Called now and then, in this thread.
@@ -145,7 +148,7 @@ def unpack(
     began = time.monotonic()
     out = os.fsdecode(folder).rstrip("/") or "/"
     exists = check_folder(os.fsdecode(pack), out, overwrite)
-    reader = open_pack(pack, format)
+    reader = open_pack(pack, format, Wanted((), image_key, label_key))
     if reader.root:
         raise UsageError(f"{printable(reader.path)}: a folder of files already, not a pack")
     if not len(reader) and not reader.bad:

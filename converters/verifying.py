@@ -65,7 +65,7 @@ from fastconv.loaders.errors import (
 from fastconv.loaders.identity import pack_id
 from fastconv.loaders.index import index_path
 from fastconv.loaders.open import open_pack
-from fastconv.loaders.reader import MappedReader, Reader
+from fastconv.loaders.reader import MappedReader, Reader, Wanted
 from fastconv.loaders.sample import BadFile, Reason
 
 __all__ = ["VerifyFailedError", "VerifyReport", "verify"]
@@ -82,6 +82,8 @@ def verify(
     pack: str | os.PathLike[str],
     *,
     format: str | None = None,
+    image_key: str | None = None,
+    label_key: str | None = None,
     decode: bool = False,
     max_pixels: int = MAX_PIXELS,
     against: str | os.PathLike[str] | None = None,
@@ -99,6 +101,7 @@ def verify(
     Args:
         pack: A pack of any format, or a folder of images.
         format: Name of its format; by default its contents tell it.
+        image_key, label_key: Of Parquet and TFRecord of others: what images and labels are called.
         decode: Every picture is decoded, too.
         max_pixels: Larger pictures are bad, when they are decoded.
         against: The folder that was packed: files that it has and the pack lacks, and files that it
@@ -119,7 +122,7 @@ def verify(
     check_arguments(workers, "fast")
     check_sample(sample, against)
     source = None if against is None else source_folder(against)
-    reader = open_pack(pack, format)
+    reader = open_pack(pack, format, Wanted((), image_key, label_key))
     rows = None if sample is None else chosen_rows(sample, seed, len(reader))
     size = bytes_of(reader, slice(None) if rows is None else rows)
     engine = engine_for(workers, len(reader) if rows is None else len(rows), size, decode)

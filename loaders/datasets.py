@@ -44,7 +44,7 @@ from fastconv.loaders.joined import JoinedReader, fingerprint, open_packs
 from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.nvjpeg import Encoded
 from fastconv.loaders.open import find_format, require_path, retried
-from fastconv.loaders.reader import READERS, Reader
+from fastconv.loaders.reader import READERS, Reader, Wanted
 from fastconv.loaders.sample import IMAGE
 from fastconv.loaders.table import SampleTable
 
@@ -100,6 +100,8 @@ class PackDataset(Dataset[Any]):
             compared, which takes 16 µs instead of 0.7. The sample table, with labels and paths, is
             compared with the pack's id when the Dataset is made: 100 MB of it, those of a million
             samples, take about 20 ms. Packs of others and folders have no checksums.
+        image_key, label_key: Of Parquet and TFRecord of others: the column or feature that holds
+            the images, and that of the labels; by default the likeliest.
 
     Attributes:
         path: Where the pack lies, absolute.
@@ -130,6 +132,8 @@ class PackDataset(Dataset[Any]):
         exif_transpose: bool = False,
         on_error: OnError = "raise",
         verify: bool = False,
+        image_key: str | None = None,
+        label_key: str | None = None,
     ) -> None:
         if not is_decoder(decode):
             _check("decode", decode, _DECODES, " or a decoder, such as RandomResizedCrop(224)")
@@ -150,6 +154,8 @@ class PackDataset(Dataset[Any]):
         self.exif_transpose = exif_transpose
         self.on_error: OnError = on_error
         self.verify = verify
+        self.image_key = image_key
+        self.label_key = label_key
         if self.fields == ():
             raise UsageError("fields names no field: leave it out for the image alone")
         reader = self._open()
@@ -174,7 +180,10 @@ class PackDataset(Dataset[Any]):
 
     def _open(self) -> Reader:
         """Returns the pack, opened; where it is of another format, the error says which."""
-        return _open(self.format, self.path, self.fields or ())
+        return _open(self.format, self.path, self._wanted())
+
+    def _wanted(self) -> Wanted:
+        return Wanted(self.fields or (), self.image_key, self.label_key)
 
     def __getstate__(self) -> dict[str, Any]:
         left_behind = ("_reader", "_slots", "skipped", "classes", "class_to_idx")
@@ -704,10 +713,10 @@ def _absolute(path: str | os.PathLike[str]) -> str:
     return given if os.path.isabs(given) else os.path.join(os.getcwd(), given)
 
 
-def _open(format: str, path: str, fields: Sequence[str]) -> Reader:
+def _open(format: str, path: str, wanted: Wanted) -> Reader:
     """Returns the opened pack; where it is of another format, the error says which."""
     expected = READERS.load(format)
-    return retried(path, lambda: _open_once(expected, path, fields))
+    return retried(path, lambda: _open_once(expected, path, wanted))
 
 
 class JoinedDataset(PackDataset):
@@ -740,17 +749,17 @@ class JoinedDataset(PackDataset):
         return ", ".join(self.paths)
 
     def _open(self) -> Reader:
-        reader = open_packs(self.paths, self.fields or ())
+        reader = open_packs(self.paths, self._wanted())
         for one in reader.readers:
             if not len(one):
                 raise UsageError(f"{printable(one.path)}: holds no samples")
         return reader
 
 
-def _open_once(expected: type[Reader], path: str, fields: Sequence[str]) -> Reader:
+def _open_once(expected: type[Reader], path: str, wanted: Wanted) -> Reader:
     require_path(path)
     try:
-        reader = expected.open_with(path, fields)
+        reader = expected.open_with(path, wanted)
         if len(reader):
             return reader
         raise UsageError(f"{printable(path)}: holds no samples")
@@ -824,6 +833,8 @@ def open_dataset(
     exif_transpose: bool = False,
     on_error: OnError = "raise",
     verify: bool = False,
+    image_key: str | None = None,
+    label_key: str | None = None,
 ) -> PackDataset:
     """Returns the Dataset of what lies at the path, a pack or a folder of images.
 
@@ -839,6 +850,7 @@ def open_dataset(
         exif_transpose: Whether to turn images as their EXIF data say.
         on_error: What to do with a sample that cannot be read or decoded: "raise" or "skip".
         verify: Whether the bytes of every field are compared with their checksum.
+        image_key, label_key: Of Parquet and TFRecord of others: what images and labels are called.
 
     Raises:
         UsageError: An option is wrong, or the pack lacks a field or its checksums, is empty or of
@@ -861,4 +873,6 @@ def open_dataset(
         exif_transpose=exif_transpose,
         on_error=on_error,
         verify=verify,
+        image_key=image_key,
+        label_key=label_key,
     )

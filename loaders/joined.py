@@ -21,7 +21,7 @@ from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.identity import digest_of
 from fastconv.loaders.meta import LabelKind, PackMeta
 from fastconv.loaders.open import open_pack
-from fastconv.loaders.reader import Reader
+from fastconv.loaders.reader import NOTHING, Reader, Wanted
 from fastconv.loaders.sample import IMAGE
 from fastconv.loaders.table import SampleTable
 
@@ -328,15 +328,15 @@ class JoinedReader(Reader):
         return "" if slot < 0 else reader.place(row, slot)
 
 
-def open_packs(paths: Sequence[str | os.PathLike[str]], fields: Sequence[str] = ()) -> JoinedReader:
+def open_packs(paths: Sequence[str | os.PathLike[str]], wanted: Wanted = NOTHING) -> JoinedReader:
     """Returns several packs, or folders of images, as one.
 
     Args:
         paths: They.
-        fields: Those that are wanted, for formats that do not say which they have.
+        wanted: What is asked of packs that do not say what is what in them.
 
     Raises:
         UsageError: There are none, or their labels do not go together.
         PackError: One cannot be read.
     """
-    return JoinedReader([open_pack(path, fields=fields) for path in paths])
+    return JoinedReader([open_pack(path, wanted=wanted) for path in paths])

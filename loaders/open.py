@@ -8,7 +8,7 @@ the attempt is made again.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic, sleep
 from typing import Final, TypeVar
 
@@ -21,7 +21,7 @@ from fastconv.loaders.errors import (
 )
 from fastconv.loaders.files import inode_at, unreadable
 from fastconv.loaders.index import index_path
-from fastconv.loaders.reader import READERS, Reader
+from fastconv.loaders.reader import NOTHING, READERS, Reader, Wanted
 
 __all__ = ["find_format", "open_pack", "require_path", "retried"]
 
@@ -119,14 +119,14 @@ def _find_format(name: str) -> type[Reader]:
 
 
 def open_pack(
-    path: str | os.PathLike[str], format: str | None = None, fields: Sequence[str] = ()
+    path: str | os.PathLike[str], format: str | None = None, wanted: Wanted = NOTHING
 ) -> Reader:
     """Returns the opened pack at the path.
 
     Args:
         path: A pack, or a folder of images.
         format: Name of its format; by default it is told by its contents.
-        fields: Those that are wanted, for formats that do not say which they have.
+        wanted: What is asked of packs that do not say what is what in them.
 
     Raises:
         UsageError: There is no format of that name.
@@ -137,6 +137,6 @@ def open_pack(
     def attempt() -> Reader:
         require_path(name)
         found = _find_format(name) if format is None else READERS.load(format)
-        return found.open_with(name, fields)
+        return found.open_with(name, wanted)
 
     return retried(name, attempt)

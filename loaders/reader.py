@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from time import monotonic
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ from fastconv.loaders.registry import Registry
 from fastconv.loaders.sample import BadFile
 from fastconv.loaders.table import SampleTable
 
-__all__ = ["READERS", "MappedReader", "Reader"]
+__all__ = ["NOTHING", "READERS", "MappedReader", "Reader", "Wanted"]
 
 Rows = npt.NDArray[np.int64]
 
@@ -48,6 +48,36 @@ LOOK_EVERY = 20e-6
 _GAP = 128 * 1024
 """Places this near are read as one: what a disk reads in one request anyway (the kernel's
 read-ahead)."""
+
+
+class Wanted(NamedTuple):
+    """What is asked of a pack that does not say itself what is what in it.
+
+    Attributes:
+        fields: Those that are wanted.
+        image_key, label_key: What the images and the labels are called in a pack of others: names
+            of columns or features. None: the likeliest.
+    """
+
+    fields: tuple[str, ...] = ()
+    image_key: str | None = None
+    label_key: str | None = None
+
+    def refuse_keys(self, title: str) -> None:
+        """Refuses names of images and labels.
+
+        Raises:
+            UsageError: There are some.
+        """
+        if self.image_key is not None or self.label_key is not None:
+            raise UsageError(
+                f"{title} has no columns to choose from: leave out --image-key and --label-key "
+                "(image_key and label_key)"
+            )
+
+
+NOTHING: Final = Wanted()
+"""What is wanted of most packs."""
 
 
 class Reader(ABC):
@@ -113,9 +143,14 @@ class Reader(ABC):
         """
 
     @classmethod
-    def open_with(cls, path: str, fields: Sequence[str]) -> Reader:
-        """Returns the opened pack; `fields` are wanted, for formats that do not say which they
-        have."""
+    def open_with(cls, path: str, wanted: Wanted) -> Reader:
+        """Returns the opened pack, for formats that do not say what is what in them.
+
+        Raises:
+            UsageError: There is not what is wanted.
+            PackError: As from `open`.
+        """
+        wanted.refuse_keys(cls.title)
         return cls.open(path)
 
     @abstractmethod

@@ -72,14 +72,13 @@ class WeightedSampler(PlacedSampler):
         super().__init__(places, num_replicas, rank, seed)
         self._line: Rows | None = None
         if groups is not None:
-            numbers_of = np.asarray(groups)
-            if numbers_of.shape != line.shape:
+            group = np.asarray(groups)
+            if group.shape != line.shape:
                 raise UsageError(
-                    f"groups have one number for each sample: {numbers_of.shape} is not "
-                    f"{line.shape}"
+                    f"groups have one number for each sample: {group.shape} is not {line.shape}"
                 )
-            if (numbers_of[1:] < numbers_of[:-1]).any():  # in most packs they lie together anyway
-                self._line = np.argsort(numbers_of, kind="stable")
+            if (group[1:] < group[:-1]).any():  # in most packs they lie together anyway
+                self._line = np.argsort(group, kind="stable")
                 line = line[self._line]
         self._digest = xxh3_64_hexdigest(np.ascontiguousarray(line).data)
         self._ends = np.cumsum(line / line.max())
@@ -136,6 +135,10 @@ def class_balanced_weights(dataset: PackDataset | Subset[Any]) -> npt.NDArray[np
         UsageError: It is of another kind, or no sample has a label.
     """
     labels, labelled = _labels(dataset)
+    return _balanced(labels, labelled)
+
+
+def _balanced(labels: Rows, labelled: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
     known = labels[labelled]
     if not known.shape[0]:
         raise UsageError("no sample has a label: there are no classes to balance")
@@ -180,5 +183,6 @@ def class_balanced_sampler(
     Raises:
         UsageError: An argument is wrong, or no sample has a label.
     """
-    weights, (groups, _) = class_balanced_weights(dataset), _labels(dataset)
-    return WeightedSampler(weights, num_samples, num_replicas, rank, seed, groups)
+    labels, labelled = _labels(dataset)
+    weights = _balanced(labels, labelled)
+    return WeightedSampler(weights, num_samples, num_replicas, rank, seed, groups=labels)

@@ -21,6 +21,8 @@ def command(
         typer.Argument(metavar="IN", help="A pack, or a folder of images.", show_default=False),
     ],
     output: options.OutputArgument,
+    image_key: options.ImageKeyOption = None,
+    label_key: options.LabelKeyOption = None,
     format: options.WriteFormatOption = None,
     option: options.WriterOption = None,
     shard_size: options.ShardSizeOption = None,
@@ -50,6 +52,8 @@ def command(
             report = convert(
                 source,
                 output,
+                image_key=image_key,
+                label_key=label_key,
                 format=format,
                 options=parse_options(choose_writer(output, format), option or []),
                 sharding=sharding,

@@ -22,6 +22,8 @@ MOST_CLASSES = 8
 def command(
     pack: options.PackArgument,
     format: options.ReadFormatOption = None,
+    image_key: options.ImageKeyOption = None,
+    label_key: options.LabelKeyOption = None,
     quiet: options.QuietOption = False,
     json: options.JsonOption = False,
 ) -> None:
@@ -32,8 +34,9 @@ def command(
     with reporting("info", json=json, quiet=quiet) as out:
         from fastconv.converters.summary import summarize_pack
         from fastconv.loaders.open import open_pack
+        from fastconv.loaders.reader import Wanted
 
-        reader = open_pack(pack, format)
+        reader = open_pack(pack, format, Wanted((), image_key, label_key))
         summary = summarize_pack(reader)
         out.report(summary)
         show(summary, type(reader).title, out)

@@ -23,6 +23,8 @@ def command(
         ),
     ] = False,
     format: options.ReadFormatOption = None,
+    image_key: options.ImageKeyOption = None,
+    label_key: options.LabelKeyOption = None,
     quiet: options.QuietOption = False,
     json: Annotated[
         bool,
@@ -42,8 +44,9 @@ def command(
     with reporting("ls", json=json, quiet=quiet, lines=True) as out:
         from fastconv.converters.rows import json_lines, row_blocks, table_lines
         from fastconv.loaders.open import open_pack
+        from fastconv.loaders.reader import Wanted
 
-        reader = open_pack(pack, format)
+        reader = open_pack(pack, format, Wanted((), image_key, label_key))
         for line in reader.notices:
             out.note(line)
         if not len(reader):

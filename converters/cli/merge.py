@@ -27,6 +27,14 @@ def command(
     shard_size: options.ShardSizeOption = None,
     shard_samples: options.ShardSamplesOption = None,
     index_for: options.IndexForOption = None,
+    prefix: Annotated[
+        bool,
+        typer.Option(
+            "--prefix",
+            help="Put each pack's name before its paths, where two have the same.",
+            rich_help_panel=options.RUNNING,
+        ),
+    ] = False,
     strict: options.StrictOption = False,
     workers: options.WorkersOption = None,
     overwrite: options.OverwriteOption = False,
@@ -57,6 +65,7 @@ def command(
                 format=format,
                 options=parse_options(choose_writer(output, format), option or []),
                 sharding=sharding,
+                prefix=prefix,
                 index_for=options.split_names(index_for),
                 workers=workers,
                 strict=strict,

@@ -151,6 +151,26 @@ ReadFormatOption = Annotated[
         show_default=False,
     ),
 ]
+ImageKeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--image-key",
+        metavar="NAME",
+        help="Of Parquet and TFRecord of others: the column or feature with the images.",
+        show_default=False,
+        rich_help_panel=FORMAT,
+    ),
+]
+LabelKeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--label-key",
+        metavar="NAME",
+        help="Of Parquet and TFRecord of others: the column or feature with the labels.",
+        show_default=False,
+        rich_help_panel=FORMAT,
+    ),
+]
 WriteFormatOption = Annotated[
     WriteFormat | None,
     typer.Option(

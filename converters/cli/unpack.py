@@ -32,6 +32,8 @@ def command(
         ),
     ] = False,
     format: options.ReadFormatOption = None,
+    image_key: options.ImageKeyOption = None,
+    label_key: options.LabelKeyOption = None,
     quiet: options.QuietOption = False,
     json: options.JsonOption = False,
 ) -> None:
@@ -49,7 +51,14 @@ def command(
 
         with showing(quiet) as progress:
             report = unpack(
-                pack, folder, format=format, overwrite=overwrite, progress=progress, notice=out.note
+                pack,
+                folder,
+                format=format,
+                image_key=image_key,
+                label_key=label_key,
+                overwrite=overwrite,
+                progress=progress,
+                notice=out.note,
             )
         out.report(report)
         rate = report.files / max(report.seconds, 1e-6)

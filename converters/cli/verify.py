@@ -78,6 +78,8 @@ def command(
         ),
     ] = 0,
     format: options.ReadFormatOption = None,
+    image_key: options.ImageKeyOption = None,
+    label_key: options.LabelKeyOption = None,
     workers: options.WorkersOption = None,
     quiet: options.QuietOption = False,
     json: options.JsonOption = False,
@@ -107,6 +109,8 @@ def command(
             report = verify(
                 pack,
                 format=format,
+                image_key=image_key,
+                label_key=label_key,
                 decode=decode,
                 max_pixels=max_pixels or MAX_PIXELS,
                 against=against,

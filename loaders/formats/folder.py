@@ -7,7 +7,6 @@ worker that does not inherit the opened one (start methods spawn and forkserver)
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import ClassVar, Final, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from fastconv.loaders.files import inode_at, read_file, unreadable
 from fastconv.loaders.identity import digest_of
 from fastconv.loaders.listing import Listing, WalkOptions
 from fastconv.loaders.meta import PackMeta
-from fastconv.loaders.reader import Reader
+from fastconv.loaders.reader import NOTHING, Reader, Wanted
 from fastconv.loaders.sample import IMAGE, Reason
 from fastconv.loaders.table import SampleTable
 from fastconv.loaders.walk import walk_folder
@@ -78,15 +77,16 @@ class FolderReader(Reader):
 
     @classmethod
     def open(cls, path: str) -> Self:
-        return cls.open_with(path, ())
+        return cls.open_with(path, NOTHING)
 
     @classmethod
-    def open_with(cls, path: str, fields: Sequence[str]) -> Self:
+    def open_with(cls, path: str, wanted: Wanted) -> Self:
+        wanted.refuse_keys(cls.title)
         if not os.path.isdir(path):
             raise NotAPackError(f"{printable(path)}: not a folder of images")
         if not os.access(path, os.R_OK | os.X_OK):
             raise PackError(f"{printable(path)}: no permission to read this folder")
-        sidecars = tuple(name for name in fields if name != IMAGE)
+        sidecars = tuple(name for name in wanted.fields if name != IMAGE)
         try:
             options = WalkOptions(sidecars=sidecars)
         except UsageError as error:

@@ -39,7 +39,7 @@ from fastconv.loaders.parquet_columns import (
     read_rows,
     words_of,
 )
-from fastconv.loaders.reader import Reader
+from fastconv.loaders.reader import Reader, Wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,6 +76,10 @@ class ParquetPack(Reader):
     @classmethod
     def open(cls, path: str) -> Reader:
         return cls.open_columns(path)
+
+    @classmethod
+    def open_with(cls, path: str, wanted: Wanted) -> Reader:
+        return cls.open_columns(path, wanted.image_key, wanted.label_key)
 
     @classmethod
     def open_columns(

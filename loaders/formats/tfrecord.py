@@ -14,6 +14,7 @@ import struct
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -24,6 +25,7 @@ from fastconv.loaders.files import MappedFile, first_bytes, map_file, unreadable
 from fastconv.loaders.index import index_path
 from fastconv.loaders.kinds import KINDS, START_BYTES, kind_code, kind_code_of_start, kind_of_name
 from fastconv.loaders.meta import PackMeta, Shard
+from fastconv.loaders.reader import NOTHING, Wanted
 from fastconv.loaders.sample import IMAGE, BadFile, Reason
 from fastconv.loaders.table import SampleTable
 from fastconv.loaders.tfexample import (
@@ -59,7 +61,6 @@ FORMATS = {kind: {"jpg": "JPEG", "tif": "TIFF"}.get(kind, kind.upper()).encode()
 """Kind -> `image/format`."""
 KIND_OF_FORMAT = {format: kind for kind, format in FORMATS.items()}
 PIXELS = (b"image/width", b"image/height")
-INTEGERS = (*LABEL_NAMES, *PIXELS)
 TEXTS = (b"image/filename", b"image/format", b"image/class/text")
 MOST_UNUSED = 1000
 """Labels that may be unused where classes are named."""
@@ -94,6 +95,11 @@ class TFRecordReader(BesideReader):
     def open(cls, path: str) -> Self:
         return open_beside(cls, path, cls.scanned)
 
+    @classmethod
+    def open_with(cls, path: str, wanted: Wanted) -> Self:
+        named = wanted.image_key is not None or wanted.label_key is not None
+        return open_beside(cls, path, partial(cls.scanned, wanted=wanted), ask=not named)
+
     @staticmethod
     def stamp_in(data: bytes) -> bytes:
         return stamp_of(data)[0][:STAMP_DIGITS].encode()
@@ -109,8 +115,8 @@ class TFRecordReader(BesideReader):
                 )
 
     @classmethod
-    def scanned(cls, path: str, files: Sequence[str]) -> Self:
-        """Returns the pack as its records tell it.
+    def scanned(cls, path: str, files: Sequence[str], wanted: Wanted = NOTHING) -> Self:
+        """Returns the pack as its records tell it, with the features that are wanted.
 
         Raises:
             NotAPackError: It is compressed, or no TFRecord.
@@ -118,7 +124,7 @@ class TFRecordReader(BesideReader):
             PackError: The system does not let us read one.
         """
         crc = crc_function()
-        builder = TableBuilder()
+        builder = TableBuilder(wanted)
         shards, inodes, bases = [], [], set()
         for file in files:
             mapped = map_file(file)
@@ -243,7 +249,11 @@ class TableBuilder:
         base: What the labels of the file that is being taken start from.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Wanted) -> None:
+        self.images, self.label_names = (
+            names if key is None else (os.fsencode(key),)
+            for key, names in ((wanted.image_key, IMAGE_NAMES), (wanted.label_key, LABEL_NAMES))
+        )
         self.bad: list[BadFile] = []
         self.base = 0
         self.labels = array("q")
@@ -287,7 +297,9 @@ class TableBuilder:
                 continue
             try:
                 if not self.add(data, size, place):
-                    damaged(number, place - HEAD, "missing_part", "has no image (image/encoded)")
+                    names = ", ".join(sorted(map(os.fsdecode, read_example(data, size))))
+                    words = f"has no image (its features are {names}): name it with --image-key"
+                    damaged(number, place - HEAD, "missing_part", words)
             except (ValueError, IndexError) as error:
                 words = f"not a tf.train.Example: {error}"
                 damaged(number, place - HEAD, "bad_record", words)
@@ -306,11 +318,12 @@ class TableBuilder:
         """
         features = read_example(data, size)
         values = {name: value for name, one in features.items() if (value := only_bytes(data, one))}
-        image = next((name for name in IMAGE_NAMES if name in values), None)
+        image = next((name for name in self.images if name in values), None)
         if image is None:
             return False
-        numbers = {name: first_integer(data, features.get(name)) for name in INTEGERS}
-        stored = (number for name in LABEL_NAMES if (number := numbers[name]) is not None)
+        wanted = (*self.label_names, *PIXELS)
+        numbers = {name: first_integer(data, features.get(name)) for name in wanted}
+        stored = (number for name in self.label_names if (number := numbers[name]) is not None)
         label = next(stored, self.base - 1) - self.base
         text = {name: data[slice(*values.get(name, (0, 0)))] for name in TEXTS}
         start, _ = values[image]
@@ -320,7 +333,7 @@ class TableBuilder:
             path = f"{len(self.paths):08d}.{kind}"
         self.put(IMAGE, place, values[image])
         for name, value in values.items():
-            if name not in IMAGE_NAMES and SIDECAR_NAME.fullmatch(name):
+            if name not in (*IMAGE_NAMES, *self.images) and SIDECAR_NAME.fullmatch(name):
                 self.put(name.decode(), place, value)
         self.paths.append(os.fsencode(path))
         self.kinds.append(kind_code(kind))

@@ -14,18 +14,22 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from fastconv.loaders.beside import BesideReader, open_beside
+from fastconv.loaders.classes import sort_classes
 from fastconv.loaders.errors import printable
 from fastconv.loaders.files import first_bytes, map_file
 from fastconv.loaders.kinds import kind_code, kind_of_name
-from fastconv.loaders.meta import PackMeta, Shard
+from fastconv.loaders.meta import LabelKind, PackMeta, Shard
 from fastconv.loaders.sample import BadFile
 from fastconv.loaders.table import SampleTable, path_entry
 
 __all__ = ["WebDatasetReader"]
 
 BLOCK = 512
+MOST_NAME = 200
+"""Characters of the name of a class; a longer text is something else."""
 REGULAR = (b"0", b"\0", b"7")
 STAMP = re.compile(rb"[0-9a-f]{31}")
 MOST_EXTENDED = 1 << 20
@@ -87,15 +91,18 @@ class WebDatasetReader(BesideReader):
             builder.end_shard(label, bad)
             shards.append(Shard(label, view.nbytes))
             inodes.append(mapped.inode)
-        table, fields = builder.table()
-        labelled = bool(len(table)) and bool((table.label != -1).any())
+        labels, classes, left_out = builder.named_labels()
+        table, fields = builder.table(labels)
+        labelled: LabelKind = "int" if (labels != -1).any() else "none"
         meta = PackMeta(
             format=cls.name, id="", samples=len(table), fields=fields,
-            labels="int" if labelled else "none", shards=tuple(shards),
+            labels="class" if classes else labelled, classes=classes, shards=tuple(shards),
         )  # fmt: skip
         reader = cls(path, meta, table, files)
         reader.check_scanned(inodes)
         reader.bad = bad
+        if left_out:
+            reader.notices.append(f"{left_out} labels are names among integers: left out")
         return reader
 
 
@@ -210,13 +217,23 @@ def members(view: memoryview, file: str, bad: list[BadFile]) -> Iterator[Member]
         )
 
 
-def label_of(data: memoryview) -> int:
+def class_name_of(data: bytes) -> str:
+    """Returns the name that a label is; "" where it is none."""
+    try:
+        name = data.decode().strip()
+    except UnicodeDecodeError:
+        return ""
+    number = name.lstrip("+-").isdigit()  # too large for a table
+    return name if name.isprintable() and len(name) <= MOST_NAME and not number else ""
+
+
+def label_of(data: bytes) -> int:
     """Returns the number in a label's file; -1 where it is none that a table can hold."""
     try:
-        label = int(bytes(data[:MOST_DIGITS]))
+        label = int(data[:MOST_DIGITS])
     except ValueError:
         return -1
-    return label if data.nbytes <= MOST_DIGITS and -(1 << 63) <= label < 1 << 63 else -1
+    return label if len(data) <= MOST_DIGITS and -(1 << 63) <= label < 1 << 63 else -1
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -234,9 +251,12 @@ class TableBuilder:
         self.key: str | None = None
         self.parts: dict[str, Member] = {}
         self.label = -1
+        self.text = -1
         self.rows = 0
         self.fields: dict[str, tuple[array[int], array[int]]] = {}
         self.labels = array("q")
+        self.texts = array("q")
+        self.names_of_classes: dict[str, int] = {}
         self.kinds = bytearray()
         self.images: tuple[array[int], array[int]] = (array("q"), array("q"))
         self.names: list[tuple[str, dict[str, str]]] = []
@@ -264,12 +284,16 @@ class TableBuilder:
             return
         self.parts[extension] = member
         if extension == "cls":
-            self.label = label_of(view[member.place : member.place + member.size])
+            data = bytes(view[member.place : member.place + member.size])
+            self.label = label_of(data)
+            name = "" if self.label != -1 else class_name_of(data)
+            if name:
+                self.text = self.names_of_classes.setdefault(name, len(self.names_of_classes))
 
     def end_sample(self, file: str, bad: list[BadFile]) -> None:
         """Closes the sample that is being gathered."""
-        parts, key, label = self.parts, self.key, self.label
-        self.key, self.parts, self.label = None, {}, -1
+        parts, key, label, text = self.parts, self.key, self.label, self.text
+        self.key, self.parts, self.label, self.text = None, {}, -1, -1
         if key is None:
             return
         images = [name for name in parts if kind_of_name("." + name) and "." not in name]
@@ -292,6 +316,7 @@ class TableBuilder:
         image = parts.pop(images[0])
         own_label = parts.pop("cls", None)
         self.labels.append(label if own_label is not None else -1)
+        self.texts.append(text if own_label is not None else -1)
         self.kinds.append(kind_code(kind_of_name("." + images[0]) or "bin"))
         for column, value in zip(self.images, (image.place, image.size), strict=True):
             column.append(value)
@@ -313,8 +338,20 @@ class TableBuilder:
         self.seen.clear()
         self.shard_rows.append(self.rows)
 
-    def table(self) -> tuple[SampleTable, tuple[str, ...]]:
-        """Returns the table of all samples, and its fields."""
+    def named_labels(self) -> tuple[npt.NDArray[np.int64], tuple[str, ...], int]:
+        """Returns the labels, the classes where labels are names, and how many names were left out:
+        those among integers."""
+        labels, texts = np.array(self.labels, np.int64), np.array(self.texts, np.int64)
+        if not self.names_of_classes or (labels != -1).any():
+            return labels, (), int((texts >= 0).sum())
+        classes = sort_classes(self.names_of_classes, "sorted")
+        number = {name: label for label, name in enumerate(classes)}
+        # The last one is for -1, no label.
+        new = np.array([*(number[name] for name in self.names_of_classes), -1], np.int64)
+        return new[texts], classes, 0
+
+    def table(self, labels: npt.NDArray[np.int64]) -> tuple[SampleTable, tuple[str, ...]]:
+        """Returns the table of all samples with these labels, and its fields."""
         fields = ("image", *sorted(self.fields))
         for places, sizes in self.fields.values():
             missing = self.rows - len(places)
@@ -325,7 +362,7 @@ class TableBuilder:
         ends = np.cumsum([0, *map(len, entries)], dtype=np.uint64)
         table = SampleTable(
             fields=fields,
-            label=np.array(self.labels, np.int64),
+            label=labels,
             kind=np.frombuffer(bytes(self.kinds), np.uint8),
             width=np.zeros(self.rows, np.uint32),
             height=np.zeros(self.rows, np.uint32),

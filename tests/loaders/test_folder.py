@@ -12,6 +12,7 @@ import pytest
 from fastconv.loaders.errors import NotAPackError, SampleError, UsageError
 from fastconv.loaders.formats.folder import FolderReader
 from fastconv.loaders.open import find_format, open_pack
+from fastconv.loaders.reader import Wanted
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -69,7 +70,7 @@ def test_reads_the_files(tree: Path) -> None:
 
 
 def test_reads_a_batch(tree: Path) -> None:
-    reader = FolderReader.open_with(str(tree), ("image", "txt"))
+    reader = FolderReader.open_with(str(tree), Wanted(("image", "txt")))
     first, second = reader.read_many([2, 0], (0, 1))
     assert [None if view is None else bytes(view) for view in first] == [
         PNG + "cat/é.png".encode(),
@@ -80,7 +81,7 @@ def test_reads_a_batch(tree: Path) -> None:
 
 def test_sidecars_are_fields_when_asked_for(tree: Path) -> None:
     assert FolderReader.open(str(tree)).table.fields == ("image",)
-    reader = FolderReader.open_with(str(tree), ("txt", "image"))
+    reader = FolderReader.open_with(str(tree), Wanted(("txt", "image")))
     assert reader.table.fields == ("image", "txt")
     assert [stored(reader, row, 1) for row in range(3)] == [None, b"a", b""]
 
@@ -89,7 +90,7 @@ def test_a_sidecar_that_no_image_has_is_no_field(tree: Path) -> None:
     with pytest.raises(
         UsageError, match=r"tree: has no field 'json': no image has a file of that ending"
     ):
-        FolderReader.open_with(str(tree), ("image", "json"))
+        FolderReader.open_with(str(tree), Wanted(("image", "json")))
 
 
 def test_without_classes_there_are_no_labels(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_the_id_is_that_of_the_list(tree: Path) -> None:
 
 
 def test_a_file_that_went_away(tree: Path) -> None:
-    reader = FolderReader.open_with(str(tree), ("txt",))
+    reader = FolderReader.open_with(str(tree), Wanted(("txt",)))
     (tree / "cat/a.png").unlink()
     (tree / "cat/a.txt").unlink()
     with pytest.raises(SampleError) as caught:
