@@ -18,9 +18,10 @@ RUN := $(VENV)/run.stamp
 TEST := $(VENV)/test.stamp
 DEV := $(VENV)/dev.stamp
 INTEROP := .venv-interop
+EXAMPLES := .venv-examples
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test interop torture lint types format build bench check clean
+.PHONY: help install demo test interop examples torture lint types format build bench check clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -35,6 +36,9 @@ test: $(TEST)  ## Run the tests
 
 interop: $(INTEROP)/run.stamp  ## Test with the libraries of other projects (2.7 GB in .venv-interop)
 	FASTCONV_INTEROP=1 $(INTEROP)/bin/python -m pytest tests/interop $(ARGS)
+
+examples: $(EXAMPLES)/run.stamp  ## Test examples/, also those for Lightning and Hugging Face Trainer
+	FASTCONV_EXAMPLES=1 $(EXAMPLES)/bin/python -m pytest tests/examples $(ARGS)
 
 torture: $(TEST)  ## Kill, cut power and fill disks, over and over (30 minutes; root sees more)
 	$(PY) -m pytest tests/contract/test_replacement.py -m torture -q -o timeout=600 -o faulthandler_timeout=500
@@ -62,7 +66,7 @@ bench: $(RUN)  ## Measure; see benchmarks/
 check: test lint types build  ## All that must pass before a commit
 
 clean:  ## Remove .venv and everything else made here
-	rm -rf $(VENV) $(INTEROP) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(INTEROP) $(EXAMPLES) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The build backend is installed beside fastconv, so that it is pinned too.
@@ -78,12 +82,19 @@ $(TEST): $(RUN)
 	@touch $@
 
 # Over .venv: what is there, torch above all, is not installed again.
-$(INTEROP)/run.stamp: $(TEST) tests/interop/requirements.txt
-	@echo "Installing the libraries of other projects into $(INTEROP): two minutes"
-	@sh scripts/make_venv_over.sh $(INTEROP) $(VENV)
-	@$(PY) -m pip --python $(INTEROP)/bin/python install $(if $(MAKE_TERMOUT),,--quiet) \
-		--disable-pip-version-check --no-deps -r tests/interop/requirements.txt
+define venv_over
+	@echo "Installing the libraries of other projects into $(1): two minutes"
+	@sh scripts/make_venv_over.sh $(1) $(VENV)
+	@$(PY) -m pip --python $(1)/bin/python install $(if $(MAKE_TERMOUT),,--quiet) \
+		--disable-pip-version-check --no-deps -r $(2)
 	@touch $@
+endef
+
+$(INTEROP)/run.stamp: $(TEST) tests/interop/requirements.txt
+	$(call venv_over,$(INTEROP),tests/interop/requirements.txt)
+
+$(EXAMPLES)/run.stamp: $(TEST) tests/examples/requirements.txt
+	$(call venv_over,$(EXAMPLES),tests/examples/requirements.txt)
 
 $(DEV): $(TEST)
 	@$(PIP_INSTALL) --group dev

@@ -52,6 +52,9 @@ __all__ = [
     "TFRecordDataset",
     "UsageError",
     "WebDatasetDataset",
+    "WeightedSampler",
+    "class_balanced_sampler",
+    "class_balanced_weights",
     "collate",
     "make_loader",
     "open_dataset",
@@ -69,6 +72,11 @@ if TYPE_CHECKING:
     from fastconv.loaders.loader import FastLoader, collate, make_loader
     from fastconv.loaders.open import open_pack
     from fastconv.loaders.sampling import ExactDistributedSampler
+    from fastconv.loaders.weights import (
+        WeightedSampler,
+        class_balanced_sampler,
+        class_balanced_weights,
+    )
 
     # What the registry gives at run time, for tools that read the source.
     class HDF5Dataset(PackDataset): ...
@@ -95,6 +103,9 @@ else:
         "RandomHorizontalFlip": "decoders",
         "RandomResizedCrop": "decoders",
         "Resize": "decoders",
+        "WeightedSampler": "weights",
+        "class_balanced_sampler": "weights",
+        "class_balanced_weights": "weights",
         "collate": "loader",
         "make_loader": "loader",
         "open_dataset": "datasets",

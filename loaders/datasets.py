@@ -258,7 +258,10 @@ class PackDataset(Dataset[Any]):
         if epoch is None:
             numbers = torch.rand((len(rows), decoder.draws), dtype=torch.float64).numpy()
         else:
-            numbers = draws(seed, epoch, rows, decoder.draws)
+            places = getattr(indices, "places", None)  # where a sample comes several times
+            numbers = draws(
+                seed, epoch, rows if places is None else np.asarray(places), decoder.draws
+            )
         each: list[list[float]] = numbers.tolist()
         return each
 
@@ -368,7 +371,8 @@ class PackDataset(Dataset[Any]):
 
         A random decoder draws from torch's generator, unless the indices know their `epoch` and
         `seed`, as those of fastconv's samplers and loaders do. What it draws then depends on them
-        and on the sample's number alone, whoever draws it.
+        and on the sample's number alone, whoever draws it; of indices that know their `places`, on
+        these instead of the number.
         """
         rows = [self._row(index) for index in indices]
         if not rows:

@@ -93,7 +93,8 @@ class FastLoader(Iterable[Batch]):
     `collate_fn` makes of the samples.
 
     Each pass over the loader is the next epoch. Order and random crops depend on (seed, epoch,
-    index) alone. A batch belongs to whoever took it: its memory is used again only when nobody
+    index) alone; where a sampler gives a sample several times, on the place in its order instead of
+    the index. A batch belongs to whoever took it: its memory is used again only when nobody
     refers to it.
 
     Args:

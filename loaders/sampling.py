@@ -2,7 +2,8 @@
 
 With persistent DataLoader workers neither the Dataset nor a worker's seed changes between epochs.
 So the epoch travels with the indices: a batch is a list that knows its seed and epoch, and what is
-drawn for a sample depends on (seed, epoch, index) alone, whoever draws it.
+drawn for a sample depends on (seed, epoch, index) alone, whoever draws it. Where a sample may come
+several times in an epoch it is (seed, epoch, place in the order), so that it is cropped otherwise.
 
 The order of an epoch is computed, not stored, so a pass can begin at any place of it at once; it is
 the same for any number of ranks and workers.
@@ -46,21 +47,26 @@ class EpochBatch(list[int]):
     Attributes:
         seed: Of the run.
         epoch: Number of the pass over the data, from 0.
+        places: Where they are in the order of the epoch; None where each is there once.
     """
 
-    __slots__ = ("epoch", "seed")
+    __slots__ = ("epoch", "places", "seed")
 
-    def __init__(self, indices: Iterable[int], seed: int, epoch: int) -> None:
+    def __init__(
+        self, indices: Iterable[int], seed: int, epoch: int, places: range | None = None
+    ) -> None:
         super().__init__(indices)
         self.seed = seed
         self.epoch = epoch
+        self.places = places
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return EpochBatch, (list(self), self.seed, self.epoch)
+        return EpochBatch, (list(self), self.seed, self.epoch, self.places)
 
     def part(self, start: int, stop: int) -> EpochBatch:
         """Returns some of the indices."""
-        return EpochBatch(self[start:stop], self.seed, self.epoch)
+        places = None if self.places is None else self.places[start:stop]
+        return EpochBatch(self[start:stop], self.seed, self.epoch, places)
 
 
 def epoch_order(
@@ -107,9 +113,14 @@ class PlacedSampler(Sampler[int], ABC):
         rank: Which one this is.
         seed: Of the order; the same on all ranks.
 
+    Attributes:
+        repeats: Whether a sample may be at several places of an epoch.
+
     Raises:
         UsageError: An argument is wrong.
     """
+
+    repeats = False
 
     def __init__(self, samples: int, num_replicas: int | None, rank: int | None, seed: int) -> None:
         self.samples = samples
@@ -326,11 +337,11 @@ class EpochBatchSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         epoch, begin = self.next_epoch(), self.begin
         self.epoch, self.begin = epoch + 1, 0
-        for batch in self._batches(epoch, begin):
+        for number, batch in enumerate(self._batches(epoch, begin)):
             if len(batch) == self.batch_size or not self.drop_last:
-                yield EpochBatch(
-                    batch if self.rows is None else self.rows[batch].tolist(), self.seed, epoch
-                )
+                indices = batch if self.rows is None else self.rows[batch].tolist()
+                places = self._places(begin, number, len(batch))
+                yield EpochBatch(indices, self.seed, epoch, places)
 
     def _batches(self, epoch: int, begin: int) -> Iterator[list[int]]:
         if isinstance(self.sampler, PlacedSampler):
@@ -339,6 +350,13 @@ class EpochBatchSampler(Sampler[list[int]]):
         indices = islice(map(int, self.sampler), begin, None)
         while batch := list(islice(indices, self.batch_size)):
             yield batch
+
+    def _places(self, begin: int, number: int, count: int) -> range | None:
+        """Returns the places of a batch of a pass that began at a place."""
+        if not (isinstance(self.sampler, PlacedSampler) and self.sampler.repeats):
+            return None
+        first = begin + self.sampler.rank + number * self.batch_size * self.ranks
+        return range(first, first + count * self.ranks, self.ranks)
 
     def state(self, epoch: int, begin: int, batches: int) -> dict[str, Any]:
         """Returns the place after some batches of a pass that began at a place: for `go_on`.

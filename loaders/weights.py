@@ -40,8 +40,8 @@ class WeightedSampler(PlacedSampler):
 
     It goes into a loader as `sampler`. The loader's `state_dict` then has the place in this order;
     a pass goes on from any place at once, with another number of ranks too. A decoder's random
-    numbers depend on seed, epoch and sample: a sample that comes several times in an epoch is
-    cropped alike in it.
+    numbers depend on seed, epoch and place: a sample that comes several times in an epoch is
+    cropped otherwise each time.
 
     Args:
         weights: One for each sample, at least 0, in any unit. A sample of weight 0 never comes.
@@ -55,6 +55,8 @@ class WeightedSampler(PlacedSampler):
     Raises:
         UsageError: An argument is wrong.
     """
+
+    repeats = True
 
     def __init__(
         self,

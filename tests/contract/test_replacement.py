@@ -11,6 +11,7 @@ import io
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -21,24 +22,38 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from tests.support import captions
 
 from fastconv.converters import Sharding, pack
-from fastconv.loaders import PackChangedError, beside, open_dataset, open_pack
+from fastconv.converters.report import PackReport
+from fastconv.loaders import PackChangedError, beside, open_dataset, open_pack, parquet_columns
 from fastconv.loaders import open as opening
-from fastconv.loaders.formats import lmdb, webdataset
+from fastconv.loaders.formats import lmdb, parquet, recordio, tfrecord, webdataset
+from fastconv.loaders.index import index_path
+from fastconv.loaders.reader import Reader
 
 COUNTS = {"one": (5, 3), "two": (5, 3), "three": (2, 9)}
 """The trees that take turns, and how many samples their classes have. The first two differ in
 nothing but the bytes: their packs have the same sizes and places."""
 
-KINDS: dict[str, dict[str, Any]] = {
-    "lmdb": {"format": "lmdb"},
-    "hdf5": {"format": "hdf5"},
-    "hdf5-vlen": {"format": "hdf5", "options": {"layout": "vlen"}},
-    "one-tar": {"format": "webdataset"},
-    "shards": {"format": "webdataset", "sharding": Sharding(samples=3)},
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "lmdb": ("out.lmdb", {}),
+    "hdf5": ("out.h5", {}),
+    "hdf5-vlen": ("out.h5", {"options": {"layout": "vlen"}}),
+    "one-tar": ("out.tar", {}),
+    "shards": ("out", {"format": "webdataset", "sharding": Sharding(samples=3)}),
+    "one-parquet": ("out.parquet", {}),
+    "parquet": ("out", {"format": "parquet", "sharding": Sharding(samples=3)}),
+    "one-tfrecord": ("out.tfrecord", {}),
+    "tfrecord": ("out", {"format": "tfrecord", "sharding": Sharding(samples=3)}),
+    "one-recordio": ("out.rec", {}),
+    "recordio": ("out", {"format": "recordio", "sharding": Sharding(samples=3)}),
 }
-"""What is packed: every format that can be written, in each of its shapes."""
+"""What is packed, OUT and arguments: every format that can be written, in each of its shapes."""
+
+ONE_FILE = [kind for kind in KINDS if kind.startswith("one-")]
+BESIDE = [*ONE_FILE, *(kind for kind in KINDS if "sharding" in KINDS[kind][1])]
+"""Those whose table lies beside their data."""
 
 READER = """
 import hashlib, json, os, pickle, select, sys, traceback
@@ -46,6 +61,7 @@ from collections import Counter
 from fastconv.loaders import PackChangedError, open_dataset
 
 path, count, expected = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+fields = sys.argv[4:]
 
 def over():  # the test has closed its end
     return bool(select.select([0], [], [], 0)[0])
@@ -56,16 +72,18 @@ def digest(data):
 def look(dataset):
     # Everything, in each way. Only a whole pack that is known can give this.
     known = expected[dataset.pack_id]
-    images = [image for image, label, caption, path in known]
+    images = [image for image, *_ in known]
     rows = [*range(len(known))]
     assert len(dataset) == len(known)
     assert [digest(dataset.read(row)) for row in reversed(rows)] == images[::-1]
     assert [digest(view) for view in dataset.read_many(rows)] == images
     for samples in ([dataset[row] for row in rows], dataset.__getitems__(rows)):
-        found = [[digest(image), label, caption.decode()] for image, caption, label in samples]
-        assert found == [[image, label, caption] for image, label, caption, path in known]
+        found = [
+            [digest(image), [caption.decode() for caption in captions], label]
+            for image, *captions, label in samples]
+        assert found == [[image, captions, label] for image, captions, label, path in known]
     assert [[path, label] for path, label in dataset.samples] == [
-        [path, label] for image, label, caption, path in known]
+        [path, label] for *_, label, path in known]
     assert dataset.classes == sorted({path.partition("/")[0] for *_, path in known})
     return 4 * len(known)
 
@@ -73,7 +91,7 @@ def read(number):
     done = Counter(dict.fromkeys(("opened", "reads", "changed"), 0))
     kept = []
     while not over():
-        dataset = open_dataset(path, decode=None, fields=("image", "txt"), verify=number % 2 == 1)
+        dataset = open_dataset(path, decode=None, fields=fields, verify=number % 2 == 1)
         done["opened"] += 1
         os.write(1, b"opened\\n")
         copy = pickle.loads(pickle.dumps(dataset))
@@ -116,19 +134,30 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [folder / tree for tree in COUNTS]
 
 
-def samples_of(tree: Path) -> list[tuple[str, int, str, str]]:
-    """Returns what a pack of a tree must give: digest of the image, label, caption, path."""
+def samples_of(tree: Path, fields: tuple[str, ...]) -> list[tuple[str, list[str], int, str]]:
+    """Returns what a pack of a tree must give: digest of the image, captions, label, path."""
     classes = sorted(tree.iterdir())
     return [
         (
-            hashlib.sha256(file.read_bytes()).hexdigest(),
+            digest(file.read_bytes()),
+            [file.with_suffix(f".{field}").read_text() for field in fields[1:]],
             label,
-            file.with_suffix(".txt").read_text(),
             str(file.relative_to(tree)),
         )
         for label, folder in enumerate(classes)
         for file in sorted(folder.glob("*.bmp"))
     ]
+
+
+def digest(data: bytes | memoryview) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def make(kind: str, tree: Path, folder: Path, **more: Any) -> PackReport:
+    """Packs a tree into a folder, with its captions where these can be held."""
+    out, arguments = KINDS[kind]
+    sidecars = captions(out, arguments.get("format"))
+    return pack(tree, folder / out, sidecars=sidecars, **arguments, **more)
 
 
 @pytest.mark.parametrize(
@@ -138,17 +167,16 @@ def samples_of(tree: Path) -> list[tuple[str, int, str, str]]:
 def test_a_pack_that_is_replaced_while_others_read_it(
     kind: str, readers: int, replacements: int, trees: list[Path], tmp_path: Path
 ) -> None:
-    out = tmp_path / ("out.tar" if kind == "one-tar" else "out")
+    def replace(number: int) -> PackReport:
+        return make(kind, trees[number % len(trees)], tmp_path, overwrite=True, workers=1)
 
-    def replace(number: int) -> str:
-        tree = trees[number % len(trees)]
-        return pack(tree, out, overwrite=True, sidecars=("txt",), workers=1, **KINDS[kind]).id
-
-    expected = {replace(number): samples_of(tree) for number, tree in enumerate(trees)}
+    out, arguments = KINDS[kind]
+    fields = ("image", *captions(out, arguments.get("format")))
+    expected = {replace(number).id: samples_of(tree, fields) for number, tree in enumerate(trees)}
     assert len(expected) == len(trees)
     with (tmp_path / "errors").open("w+b") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-c", READER, str(out), str(readers), json.dumps(expected)],
+            [sys.executable, "-c", READER, out, str(readers), json.dumps(expected), *fields],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -157,7 +185,7 @@ def test_a_pack_that_is_replaced_while_others_read_it(
         assert process.stdout
         try:
             for number in range(replacements):
-                assert replace(number) in expected
+                assert replace(number).id in expected
                 # One in three follows the one before at once; else as many openings as there are
                 # readers come in between.
                 for _ in range(readers if number % 3 else 0):
@@ -182,26 +210,25 @@ def two(trees: list[Path], tmp_path: Path) -> Callable[[str], tuple[Path, Path, 
     """Returns what gives two packs of one kind, and their ids: an old one, and a new one that has
     the same sizes and places."""
 
-    def make(kind: str) -> tuple[Path, Path, list[str]]:
-        out = "out.tar" if kind == "one-tar" else "out"
-        paths = [tmp_path / name / out for name in ("old", "new")]
+    def make_both(kind: str) -> tuple[Path, Path, list[str]]:
         ids = []
-        for path, tree in zip(paths, trees, strict=False):
-            path.parent.mkdir()
-            ids.append(pack(tree, path, sidecars=("txt",), **KINDS[kind]).id)
-        return paths[0], paths[1], ids
+        for name, tree in zip(("old", "new"), trees, strict=False):
+            (tmp_path / name).mkdir()
+            ids.append(make(kind, tree, tmp_path / name).id)
+        return tmp_path / "old" / KINDS[kind][0], tmp_path / "new" / KINDS[kind][0], ids
 
-    return make
+    return make_both
 
 
 def index_of(path: Path) -> Path:
-    return Path(f"{path}.index.safetensors")
+    return Path(index_path(str(path)))
 
 
 def move(new: Path, old: Path) -> None:
     """Puts one pack in the place of another, as packing does."""
-    if index_of(new).exists():
-        index_of(new).rename(index_of(old))
+    for file in sorted(new.parent.iterdir()):
+        if file != new:  # what lies beside it comes first
+            file.rename(old.parent / file.name)
     if old.is_dir():
         old.rename(old.with_name("was"))
     new.rename(old)
@@ -227,40 +254,52 @@ def at_first_call(
 Two = Callable[[str], tuple[Path, Path, list[str]]]
 
 
+def read_all(reader: Reader) -> list[str]:
+    return [digest(reader.read(row) or b"") for row in range(len(reader))]
+
+
+STEPS = [
+    ("lmdb", lmdb, "first_bytes"),
+    ("lmdb", lmdb, "map_file"),
+    ("lmdb", opening, "require_path"),
+    *((kind, beside, name) for kind in BESIDE for name in ("load_index", "shard_files")),
+    *((kind, beside, "names_in") for kind in BESIDE if kind not in ONE_FILE),
+    *((kind, beside.BesideReader, "check_belongs") for kind in ("shards", "parquet", "recordio")),
+    ("tfrecord", tfrecord.TFRecordReader, "check_belongs"),
+]
+
+
 @pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize(
-    ("kind", "owner", "name"),
-    [
-        ("lmdb", lmdb, "first_bytes"),
-        ("lmdb", lmdb, "map_file"),
-        ("lmdb", opening, "require_path"),
-        ("one-tar", beside, "load_index"),
-        ("one-tar", beside, "shard_files"),
-        ("shards", beside, "names_in"),
-        ("shards", beside, "load_index"),
-        ("shards", beside, "shard_files"),
-        ("shards", webdataset.WebDatasetReader, "check_belongs"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "owner", "name"), STEPS)
 def test_replaced_between_two_steps_of_opening(
-    kind: str, owner: Any, name: str, before: bool, two: Two, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    owner: Any,
+    name: str,
+    before: bool,
+    two: Two,
+    trees: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     old, new, ids = two(kind)
     at_first_call(monkeypatch, owner, name, lambda: move(new, old), before)
     reader = open_pack(old)
-    assert reader.meta.id in ids
+    assert not new.exists()
+    number = ids.index(reader.meta.id)
     assert reader.notices == []
     try:
-        found = [bytes(reader.read(row, 1) or b"") for row in range(len(reader))]
+        found = read_all(reader)
     except PackChangedError:  # not mapped before it was replaced
-        assert reader.meta.id == ids[0]
+        assert number == 0
     else:
-        assert {text[:2] for text in found} == {b"on" if reader.meta.id == ids[0] else b"tw"}
+        assert found == [sample[0] for sample in samples_of(trees[number], ("image",))]
 
 
-def test_a_tar_whose_table_changes_places_first(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the two moves the new table lies beside the old tar."""
-    old, new, ids = two("one-tar")
+@pytest.mark.parametrize("kind", ONE_FILE)
+def test_a_file_whose_table_changes_places_first(
+    kind: str, two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the two moves the new table lies beside the old file."""
+    old, new, ids = two(kind)
     journal = Path(f"{old}.partial/publish")
     journal.parent.mkdir()
     journal.touch()
@@ -274,7 +313,7 @@ def test_a_tar_whose_table_changes_places_first(two: Two, monkeypatch: pytest.Mo
             shutil.rmtree(journal.parent)
 
     monkeypatch.setattr(opening, "sleep", go_on)
-    link = old.with_name("link.tar")
+    link = old.with_stem("link")
     link.symlink_to(old)
     index_of(link).symlink_to(index_of(old))
     reader = open_pack(link)
@@ -282,10 +321,11 @@ def test_a_tar_whose_table_changes_places_first(two: Two, monkeypatch: pytest.Mo
     assert reader.meta.classes == ("tw0", "tw1")
 
 
-def test_a_tar_whose_replacement_was_killed_in_between(
-    two: Two, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ONE_FILE)
+def test_a_file_whose_replacement_was_killed_in_between(
+    kind: str, two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, new, _ = two("one-tar")
+    old, new, _ = two(kind)
     os.makedirs(f"{old}.partial")
     Path(f"{old}.partial/publish").touch()
     index_of(new).rename(index_of(old))
@@ -295,28 +335,49 @@ def test_a_tar_whose_replacement_was_killed_in_between(
             open_it(old)
 
 
-def test_a_table_of_another_pack_is_told(two: Two) -> None:
+@pytest.mark.parametrize("kind", ONE_FILE)
+def test_a_table_of_another_pack_is_told(kind: str, two: Two, trees: list[Path]) -> None:
     """Nothing is being published: somebody has copied the wrong file."""
-    old, new, _ = two("one-tar")
+    old, new, _ = two(kind)
     index_of(new).rename(index_of(old))
     reader = open_pack(old)
     assert reader.meta.id == ""
-    assert reader.meta.classes == ()
-    assert reader.notices[0].startswith("the sample table is ignored, the headers are read instead")
+    # These say themselves what their classes are called.
+    knows_classes = kind in ("one-parquet", "one-tfrecord")
+    assert reader.meta.classes == (("on0", "on1") if knows_classes else ())
+    ignored = r"the sample table is ignored, the (headers|columns|records) are read instead: .*"
+    assert re.match(f"{ignored}: belongs to another pack than ", reader.notices[0])
     assert reader.table.label.tolist() == [0] * 5 + [1] * 3
+    assert read_all(reader) == [sample[0] for sample in samples_of(trees[0], ("image",))]
 
 
-@pytest.mark.parametrize("kind", ["one-tar", "shards"])
-@pytest.mark.parametrize("name", ["members", "split_name", "TableBuilder"])
-def test_replaced_while_the_headers_are_read(
-    kind: str, name: str, two: Two, monkeypatch: pytest.MonkeyPatch
+SCANS = [
+    *(("tar", webdataset, name) for name in ("members", "split_name", "TableBuilder")),
+    *(("tfrecord", tfrecord, name) for name in ("records", "kind_of", "TableBuilder")),
+    *(("recordio", recordio, name) for name in ("records_of", "head_of", "extent_at")),
+    *(("parquet", parquet, name) for name in ("holds_parquet", "read_rows")),
+    ("parquet", parquet_columns, "read_group"),
+]
+
+
+@pytest.mark.parametrize("one_file", [False, True])
+@pytest.mark.parametrize(("format", "owner", "name"), SCANS)
+def test_replaced_while_it_is_gone_through(
+    format: str,
+    owner: Any,
+    name: str,
+    one_file: bool,
+    two: Two,
+    trees: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    old, new, ids = two(kind)
-    (index_of(old) if kind == "one-tar" else old / "index.safetensors").unlink()
-    at_first_call(monkeypatch, webdataset, name, lambda: move(new, old), False)
+    """Without its table, until another pack, which has one, takes its place."""
+    old, new, ids = two(f"one-{format}" if one_file else format.replace("tar", "shards"))
+    index_of(old).unlink()
+    at_first_call(monkeypatch, owner, name, lambda: move(new, old), False)
     reader = open_pack(old)
     assert reader.meta.id == ids[1]
-    assert bytes(reader.read(7, 1) or b"") == b"tw 1 2"
+    assert read_all(reader) == [sample[0] for sample in samples_of(trees[1], ("image",))]
 
 
 # ------------------------------------------------------------------------------ packs without an id

@@ -17,7 +17,14 @@ from PIL import Image
 from torch.utils.data import Subset
 
 from fastconv.converters import Sample, pack
-from fastconv.loaders import FastLoader, PackDataset, RandomResizedCrop, UsageError, open_dataset
+from fastconv.loaders import (
+    FastLoader,
+    PackDataset,
+    RandomResizedCrop,
+    UsageError,
+    make_loader,
+    open_dataset,
+)
 from fastconv.loaders.sampling import ExactDistributedSampler
 from fastconv.loaders.weights import (
     WeightedSampler,
@@ -193,6 +200,17 @@ def test_a_pass_goes_on_with_another_number_of_ranks(packed: Path) -> None:
     together = [image for part in zip(*parts, strict=True) for image in part]
     assert together[:46] == whole[24:]
     assert len(together) == 48
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_a_sample_that_comes_again_is_cropped_otherwise(packed: Path, kind: Any) -> None:
+    dataset = Subset(open_dataset(packed, decode=RandomResizedCrop(8)), [3, 4])
+    sampler = WeightedSampler([1, 1], 40, 1, 0)
+    loader = make_loader(dataset, 20, kind=kind, sampler=sampler, num_workers=1, seed=1)
+    found = [image.numpy().tobytes() for batch, _ in loader for image in batch]
+    assert len({*found}) == 40
+    alone = FastLoader(dataset, 7, sampler=WeightedSampler([1, 1], 40, 1, 0), seed=1)
+    assert images(alone) == found, "whatever the batches and whoever makes them"
 
 
 def test_the_epoch_may_be_told_after_a_state(packed: Path) -> None:
