@@ -176,7 +176,15 @@ def test_a_pack_that_is_replaced_while_others_read_it(
     assert len(expected) == len(trees)
     with (tmp_path / "errors").open("w+b") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-c", READER, out, str(readers), json.dumps(expected), *fields],
+            [
+                sys.executable,
+                "-c",
+                READER,
+                str(tmp_path / out),
+                str(readers),
+                json.dumps(expected),
+                *fields,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

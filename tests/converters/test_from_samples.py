@@ -14,20 +14,22 @@ from typing import Any
 import pytest
 from tests.converters.test_converting import content
 from tests.loaders.test_joined import make, png
+from tests.support import captions
 
 from fastconv.converters import PackFailedError, Sample, Sharding, pack
+from fastconv.converters.writer import WRITERS
 from fastconv.loaders import UsageError, open_dataset
 
 
-def samples(tree: Path) -> Iterator[Sample]:
+def samples(tree: Path, fields: tuple[str, ...] = ("txt",)) -> Iterator[Sample]:
     """Yields the samples of a folder of classes, with their captions."""
     for file in sorted(tree.rglob("*.png")):
-        text = file.with_suffix(".txt")
-        sidecars = {"txt": text.read_bytes()} if text.exists() else {}
+        texts = {name: file.with_suffix(f".{name}") for name in fields}
+        sidecars = {name: text.read_bytes() for name, text in texts.items() if text.exists()}
         yield Sample(str(file.relative_to(tree)), file.read_bytes(), file.parent.name, sidecars)
 
 
-@pytest.mark.parametrize("format", ["lmdb", "webdataset", "hdf5"])
+@pytest.mark.parametrize("format", WRITERS.names())
 @pytest.mark.parametrize("workers", [None, 2])
 def test_the_samples_of_a_folder_give_its_pack(
     tmp_path: Path, format: str, workers: int | None
@@ -38,12 +40,13 @@ def test_the_samples_of_a_folder_give_its_pack(
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     options: dict[str, Any] = {"format": format, "workers": workers}
-    if format == "webdataset":
+    if WRITERS.load(format).sharded:
         options["sharding"] = Sharding(samples=5)
-    report = pack(samples=samples(tree), out=tmp_path / "one/out", **options)
-    pack(tree, tmp_path / "two/out", sidecars=("txt",), **options)
+    fields = captions(format=format)
+    report = pack(samples=samples(tree, fields), out=tmp_path / "one/out", **options)
+    pack(tree, tmp_path / "two/out", sidecars=fields, **options)
     assert content(tmp_path / "one/out") == content(tmp_path / "two/out")
-    assert (report.samples, report.classes, report.fields) == (12, ("a", "b"), ("image", "txt"))
+    assert (report.samples, report.classes, report.fields) == (12, ("a", "b"), ("image", *fields))
 
 
 def test_images_of_any_name_and_labels_of_any_kind(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.loaders.test_joined import make
+from tests.support import OUTS, captions
 
 from fastconv.converters import convert, merge, pack
 from fastconv.loaders import UsageError, open_dataset
@@ -13,7 +14,7 @@ from fastconv.loaders.open import open_pack
 
 
 @pytest.mark.parametrize("workers", [None, 2])
-@pytest.mark.parametrize("out", ["out.lmdb", "out.tar", "out.h5"])
+@pytest.mark.parametrize("out", OUTS)
 def test_parts_of_a_folder_give_the_pack_of_the_folder(
     tmp_path: Path, out: str, workers: int | None
 ) -> None:
@@ -23,8 +24,11 @@ def test_parts_of_a_folder_give_the_pack_of_the_folder(
     pack(tmp_path / "two", tmp_path / "two.tar", sidecars=("txt",))
     report = merge([tmp_path / "one.h5", tmp_path / "two.tar"], tmp_path / out, workers=workers)
     assert (report.samples, report.classes, report.bad) == (10, ("a", "b", "c"), [])
+    held = captions(out)
+    assert report.fields == ("image", *held)
+    assert len(report.warnings) == (not held)
     make(tmp_path / "all", {"a": range(5), "b": range(10, 14), "c": range(14, 15)}, sidecars=True)
-    pack(tmp_path / "all", tmp_path / f"expected{out}", sidecars=("txt",))
+    pack(tmp_path / "all", tmp_path / f"expected{out}", sidecars=held)
     assert open_pack(tmp_path / out).meta.id == open_pack(tmp_path / f"expected{out}").meta.id
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from tests.support import OUTS
 
 from fastconv.converters import pack, system
 from fastconv.converters import target as target_module
@@ -74,6 +75,11 @@ pack(sys.argv[1], sys.argv[2], overwrite=sys.argv[4] == "overwrite")
 """
 
 
+MOVES = {"out.lmdb": 2, "out.tar": 3, "out.parquet": 3, "out.tfrecord": 4, "out.rec": 5}
+"""How many files change places: the list of bad files, the table, index files, the pack."""
+KILLS = [(name, moves) for name, most in MOVES.items() for moves in range(most + 1)]
+
+
 def killed(source: Path, out: Path, moves: int, overwrite: bool) -> None:
     """Packs, and is killed when so many files have been moved."""
     done = subprocess.run(
@@ -85,8 +91,7 @@ def killed(source: Path, out: Path, moves: int, overwrite: bool) -> None:
     assert done.returncode == 9
 
 
-@pytest.mark.parametrize("name", ["out.tar", "out.lmdb"])
-@pytest.mark.parametrize("moves", [0, 1, 2, 3])
+@pytest.mark.parametrize(("name", "moves"), KILLS)
 def test_an_overwriting_run_killed_between_its_moves(
     old: Path, new: Path, tmp_path: Path, name: str, moves: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +103,7 @@ def test_an_overwriting_run_killed_between_its_moves(
     pack(old, folder / name)
     before = images(folder / name)
     killed(new, folder / name, moves, overwrite=True)
-    if (name, moves) == ("out.tar", 2):  # its table has been moved, and itself not yet
+    if 2 <= moves < MOVES[name]:  # its table has been moved, and itself not yet
         with pytest.raises(PackChangedError, match="run the same fastconv pack again"):
             open_pack(folder / name)
     else:
@@ -108,21 +113,23 @@ def test_an_overwriting_run_killed_between_its_moves(
     assert os.listdir(folder).count(f"{name}.partial") == 0
 
 
-@pytest.mark.parametrize("moves", [0, 1, 2, 3])
-def test_a_first_run_killed_between_its_moves(old: Path, tmp_path: Path, moves: int) -> None:
+@pytest.mark.parametrize(("name", "moves"), KILLS)
+def test_a_first_run_killed_between_its_moves(
+    old: Path, tmp_path: Path, name: str, moves: int
+) -> None:
     folder, expected = tmp_path / "here", tmp_path / "expected"
     folder.mkdir()
     expected.mkdir()
-    pack(old, expected / "out.tar")
-    out = folder / "out.tar"
+    pack(old, expected / name)
+    out = folder / name
     killed(old, out, moves, overwrite=False)
-    if moves < 3:
+    if moves < MOVES[name]:
         with pytest.raises(PackNotFoundError):
             open_pack(out)
     lines: list[str] = []
     pack(old, out, notice=lines.append)  # the same command, which was not told to overwrite
     assert content(folder) == content(expected)
-    assert len(lines) == (moves < 3)
+    assert len(lines) == (moves < MOVES[name])
     with pytest.raises(UsageError, match="exists already"):
         pack(old, out)
 
@@ -208,7 +215,7 @@ def test_file_systems_that_cannot_exchange(
     old: Path, new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(system, "_renameat2", lambda *arguments: False)
-    for name in ("out.tar", "out.lmdb"):
+    for name in OUTS:
         pack(old, tmp_path / name)
         pack(new, tmp_path / name, overwrite=True)
         assert len(open_pack(tmp_path / name)) == 5

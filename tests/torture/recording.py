@@ -271,8 +271,10 @@ def about(
     """Returns what a file is about that says what changes places with what."""
     data = content(disk, number, [*disk.steps], {})
     steps = json.loads(data)["steps"]
+    # Those that begin with "/" are the names of index files beside OUT.
+    final = {each: f"{out.parent}{each}" if each[:1] == "/" else f"{out}{each}" for each in steps}
     return {
-        ending: (names.get(f"{out}{ending}"), names.get(f"{out}.partial/{inside}"))
+        ending: (names.get(final[ending]), names.get(f"{out}.partial/{inside}"))
         for ending, (inside, _, _) in steps.items()
     }
 

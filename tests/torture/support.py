@@ -37,6 +37,8 @@ __all__ = [
     "start",
 ]
 
+MAGIC = b"\x0a\x23\xd7\xce"
+"""Between the records of RecordIO; where it stands in an image, that takes more bytes."""
 RUN = Path(__file__).with_name("run.py")
 SAMPLES = 60
 SEED = int(os.environ.get("TORTURE_SEED", "1"))
@@ -64,6 +66,10 @@ CASES = [
     Case("shards", "out", ("--format", "webdataset", "--shard-samples", "17")),
     Case("hdf5", "out.h5"),
     Case("vlen", "out.h5", ("--option", "layout=vlen")),
+    Case("parquet", "out.parquet"),
+    Case("tfrecord", "out.tfrecord"),
+    Case("tfrecord-shards", "out", ("--format", "tfrecord", "--shard-samples", "17")),
+    Case("recordio", "out.rec"),
 ]
 
 
@@ -191,13 +197,19 @@ class Bench:
 
 
 def make_tree(root: Path, samples: int = SAMPLES, *, seed: int = 5, bad: int = 0) -> Path:
-    """Makes a folder of images in three classes; `bad` more files are no images."""
+    """Makes a folder of images in three classes; `bad` more files are no images.
+
+    Behind some images stands what RecordIO must escape, for which it needs a second pass.
+    """
     noise = random.Random(seed)
     for number in range(samples):
         file = root / f"class{number % 3}" / f"{number:03}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         size = 30 + number % 7, 40
         Image.frombytes("RGB", size, noise.randbytes(size[0] * size[1] * 3)).save(file)
+        if number % 25 == 7:
+            data = file.read_bytes()
+            file.write_bytes(data + bytes(-len(data) % 4) + MAGIC)
     for number in range(bad):
         (root / f"class2/{number + 20:03}.jpg").write_bytes(b"<html>no image</html>" * (number + 1))
     return root

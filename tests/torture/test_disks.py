@@ -29,11 +29,11 @@ from tests.torture.support import (
     start,
 )
 
-SIZES = 4
+SIZES = 3
 """Disks of different sizes, for each case, source and OUT."""
-FILLED = 3
-PLUGS = 5
-GONE = 3
+FILLED = 2
+PLUGS = 3
+GONE = 2
 
 case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 bad = pytest.mark.parametrize("bad", [0, 3], ids=["good", "bad"])

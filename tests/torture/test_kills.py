@@ -14,9 +14,9 @@ import psutil
 import pytest
 from tests.torture.support import CASES, SEED, TIMES, Bench, Case, Ledger, error_lines, start
 
-KILLS = 26
+KILLS = 14
 """Kills of the whole group, for each case, source, pause between marks, and OUT."""
-OTHERS = 4
+OTHERS = 3
 """Of each other kind, for each case and source."""
 
 case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

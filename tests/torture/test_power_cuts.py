@@ -11,7 +11,7 @@ import pytest
 from tests.torture.recording import TRACE, WAYS, Disk, rebuild, recorded
 from tests.torture.support import CASES, SEED, TIMES, Bench, Case, Ledger, contents, start
 
-CUTS = 30
+CUTS = 12
 """For each case, source and OUT, and twice as many in runs that go on."""
 SYNC = (0, 0.02, 0.05)
 """Seconds between two looks after the disk: marks in all places, after many parts or few."""
