@@ -20,6 +20,7 @@ from typing import Self
 import numpy as np
 
 from fastconv.loaders.beside import STAMP_DIGITS, BesideReader, open_beside
+from fastconv.loaders.classes import some_of
 from fastconv.loaders.errors import CorruptPackError, NotAPackError, printable
 from fastconv.loaders.files import MappedFile, first_bytes, map_file, unreadable
 from fastconv.loaders.index import index_path
@@ -297,7 +298,7 @@ class TableBuilder:
                 continue
             try:
                 if not self.add(data, size, place):
-                    names = ", ".join(sorted(map(os.fsdecode, read_example(data, size))))
+                    names = some_of(sorted(map(os.fsdecode, read_example(data, size))))
                     words = f"has no image (its features are {names}): name it with --image-key"
                     damaged(number, place - HEAD, "missing_part", words)
             except (ValueError, IndexError) as error:

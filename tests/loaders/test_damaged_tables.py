@@ -248,8 +248,8 @@ def member(name: str, data: bytes, kind: bytes = tarfile.REGTYPE) -> tuple[tarfi
     ("text", "label"),
     [
         (b"7", 7), (b" -3\n", -3), (b"%d" % (2**63 - 1), 2**63 - 1), (b"%d" % -(2**63), -(2**63)),
-        (b"%d" % 2**63, -1), (b"%d" % (-(2**63) - 1), -1), (b"9" * 6000, -1), (b"x", -1), (b"", -1),
-        (b"1" + b" " * 100, -1),
+        (b"%d" % 2**63, -1), (b"%d" % (-(2**63) - 1), -1), (b"9" * 6000, -1), (b"\xff", -1),
+        (b"", -1), (b"1" + b" " * 100, -1),
     ],
 )  # fmt: skip
 def test_labels_of_a_tar(tmp_path: Path, text: bytes, label: int) -> None:
