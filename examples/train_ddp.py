@@ -106,6 +106,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     share = accuracy(model.module, val, args.batch, device)
     if dist.get_rank() == 0:
         print(f"accuracy {share:.4f}")
+    dist.barrier()  # no rank goes while another one still talks to it
     dist.destroy_process_group()
 
 

@@ -297,6 +297,7 @@ with open(folder / f"seen-{rank}-of-{world}-{os.getpid()}", "w") as log:
         dist.barrier()
         if number == stop:
             os.kill(os.getpid(), signal.SIGKILL)
+dist.barrier()
 dist.destroy_process_group()
 """
 
