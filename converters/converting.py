@@ -25,13 +25,13 @@ from fastconv.converters.packing import (
 )
 from fastconv.converters.plan import Cut, repeated_paths
 from fastconv.converters.report import PackReport, ProgressCallback
+from fastconv.converters.whole import open_whole, state_of
 from fastconv.converters.writer import Sharding
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import UsageError, printable
-from fastconv.loaders.joined import JoinedReader, fingerprint, open_packs
+from fastconv.loaders.joined import JoinedReader, fingerprint
 from fastconv.loaders.kinds import kind_code
 from fastconv.loaders.listing import Bytes, Ignored, Listing, Places
-from fastconv.loaders.open import open_pack
 from fastconv.loaders.reader import NOTHING, MappedReader, Reader, Wanted
 from fastconv.loaders.sample import IMAGE
 from fastconv.loaders.table import SampleTable
@@ -79,7 +79,7 @@ def convert(
     began = time.monotonic()
     check_arguments(workers, "fast")
     wanted = Wanted((), image_key, label_key)
-    reader = open_pack(source, wanted=wanted)
+    reader = open_whole(source, wanted=wanted)
     if reader.root:
         return pack(
             source, out, format=format, options=options, sharding=sharding, workers=workers,
@@ -130,7 +130,7 @@ def merge(
     """
     began = time.monotonic()
     check_arguments(workers, "fast")
-    reader = open_packs(sources)
+    reader = JoinedReader([open_whole(path) for path in sources])
     for one in reader.readers:
         if one.root:
             raise UsageError(f"{printable(one.path)}: a folder of images: pack it first")
@@ -138,8 +138,14 @@ def merge(
         refuse_same_paths(reader)
     output = output_of(reader.readers, out, format, options, sharding, overwrite, index_for)
     listing = listed(reader, output)
+    mixed = {name for one in reader.readers for name in one.meta.generated} & {*listing.fields}
+    listing.notices += [
+        f"{name} is the columns of a file of labels in one pack and files in another: here all are "
+        "files"
+        for name in sorted(mixed.difference(listing.generated))
+    ]
     if prefix:
-        listing.path_bytes, listing.path_offset = prefixed_paths(reader)
+        listing.path_bytes, listing.path_offset = prefixed_paths(reader, listing.fields)
     return made_of(
         reader.readers, reader.table, listing, output, workers=workers, strict=strict,
         overwrite=overwrite, restart=restart, progress=progress, notice=notice, began=began,
@@ -188,8 +194,9 @@ def refuse_same_paths(reader: JoinedReader) -> None:
         )
 
 
-def prefixed_paths(reader: JoinedReader) -> tuple[Bytes, Places]:
-    """Returns the paths of several packs with each pack's name before them, as a listing has them.
+def prefixed_paths(reader: JoinedReader, fields: Sequence[str]) -> tuple[Bytes, Places]:
+    """Returns the paths of several packs with each pack's name before them, as a listing of these
+    fields has them.
 
     Raises:
         UsageError: Two packs have the same name.
@@ -199,21 +206,20 @@ def prefixed_paths(reader: JoinedReader) -> tuple[Bytes, Places]:
         raise UsageError(f"two of the packs are called {printable(max(names, key=names.count))}")
     blocks, lengths = [], []
     for name, one in zip(names, reader.readers, strict=True):
-        table = one.table
+        paths, offset = one.table.paths_for(fields)
         prefix = np.frombuffer(os.fsencode(f"{name}/"), np.uint8)
-        size = np.diff(table.path_offset.astype(np.int64))
+        size = np.diff(offset.astype(np.int64))
         ends = np.cumsum(size + len(prefix))
         out = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
         heads = (ends - size - len(prefix))[:, np.newaxis] + np.arange(len(prefix))
         own = np.ones(len(out), np.bool_)
         own[heads] = False
         out[heads] = prefix
-        first = int(table.path_offset[0])
-        out[own] = table.path_bytes[first : int(table.path_offset[-1])]
+        out[own] = paths
         blocks.append(out)
         lengths.append(size + len(prefix))
-    offset = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.uint64)
-    return np.concatenate(blocks), offset
+    ends = np.cumsum(np.concatenate(lengths))
+    return np.concatenate(blocks), np.concatenate([[0], ends]).astype(np.uint64)
 
 
 def made_of(
@@ -245,7 +251,7 @@ def made_of(
     plan = planned(listing.root, listing, output, "fast", MAX_PIXELS)
     about = {
         "the source": ", ".join(os.path.realpath(reader.path) for reader in readers),
-        "the source's id": ", ".join(reader.meta.id for reader in readers),
+        "the state of the source": ", ".join(state_of(reader) for reader in readers),
     }
     plan = replace(plan, options={**plan.options, **about})
     return packed(
@@ -264,9 +270,11 @@ def origin_of(readers: Sequence[Reader], table: SampleTable, wanted: Wanted) -> 
         table: Their sample tables, one after the other.
         wanted: What was asked of them.
     """
-    if table.extra is None and all(isinstance(reader, MappedReader) for reader in readers):
-        files = [file for reader in readers for file in reader.files]  # type: ignore[attr-defined]
-        return taken_from("pack", table, files, np.arange(len(table), dtype=np.int64))
+    mapped = [reader for reader in readers if isinstance(reader, MappedReader)]
+    if table.extra is None and len(mapped) == len(readers):
+        files = [file for reader in mapped for file in reader.files]
+        found = [one for reader in mapped for one in reader.found]
+        return taken_from("pack", table, files, np.arange(len(table), dtype=np.int64), found)
     bounds = [0, *np.cumsum([len(reader) for reader in readers]).tolist()]
     prints = [fingerprint(reader) for reader in readers]
 
@@ -303,14 +311,15 @@ def listed(reader: Reader, output: Output) -> Listing:
             f"{output.writer.title} holds images and labels alone: left out are the sidecars "
             f"{', '.join(table.fields[1:])}"
         )
+    path_bytes, path_offset = table.paths_for(fields)
     return Listing(
         root=reader.path,
         fields=fields,
         label=table.label,
         # What does not say of which format it is, is told by its bytes.
         kind=np.where(table.kind == 0, np.uint8(kind_code("jpg")), table.kind),
-        path_bytes=table.path_bytes,
-        path_offset=table.path_offset,
+        path_bytes=path_bytes,
+        path_offset=path_offset,
         size=tuple(column.copy() for column in table.size[: len(fields)]),
         stamp=stamp,
         classes=meta.classes,

@@ -33,6 +33,7 @@ from fastconv.converters.target import Target, exists_already
 from fastconv.converters.writer import Sharding
 from fastconv.loaders.classes import ClassOrder
 from fastconv.loaders.errors import UsageError, printable
+from fastconv.loaders.reader import found_at
 from fastconv.loaders.sample import Sample
 
 __all__ = ["pack_samples"]
@@ -85,12 +86,14 @@ def pack_samples(
                 target.discard()
             raise
     plan = planned(spool, listing, output, check, max_pixels)
+    found = found_at(spool)
     # No other run is about the same samples, as far as anybody knows.
     plan = replace(plan, options={**plan.options, "the samples": uuid.uuid4().hex})
     return packed(
         "the samples given", listing, output, plan, workers=workers, check=check,
         max_pixels=max_pixels, strict=strict, overwrite=overwrite, restart=True, progress=progress,
-        notice=notice, began=began, origin=taken_from("pack", places, [spool], rows), target=target,
+        notice=notice, began=began, origin=taken_from("pack", places, [spool], rows, [found]),
+        target=target,
     )  # fmt: skip
 
 

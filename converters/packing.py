@@ -47,6 +47,7 @@ from fastconv.loaders.kinds import EXTENSIONS
 from fastconv.loaders.listing import Listing
 from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.open import find_format
+from fastconv.loaders.reader import Found
 from fastconv.loaders.sample import BadFile, Reason, Sample
 from fastconv.loaders.table import SampleTable
 
@@ -850,7 +851,11 @@ def index_block(table: SampleTable, meta: PackMeta) -> list[memoryview]:
 
 
 def taken_from(
-    kind: Literal["files", "pack"], old: SampleTable, files: Sequence[str], rows: Rows
+    kind: Literal["files", "pack"],
+    old: SampleTable,
+    files: Sequence[str],
+    rows: Rows,
+    found: Sequence[Found] = (),
 ) -> Source:
     """Returns what says where in data files the bytes of a part are.
 
@@ -859,9 +864,8 @@ def taken_from(
         old: The table of the data files.
         files: Their paths.
         rows: Which of its rows the new ones are.
+        found: The files of a pack, as they were when it was opened.
     """
-
-    inodes = [inode_at(file) for file in files]
 
     def source(table: SampleTable, cut: Cut) -> tuple[dict[str, Any], dict[str, Array]]:
         mine = rows[cut.start : cut.stop]
@@ -873,11 +877,9 @@ def taken_from(
         if kind == "pack":
             for name, checksum in zip(old.fields, old.checksum, strict=False):
                 arrays[f"known/{name}"] = checksum[mine]
-        numbers = needed.tolist()
-        where = {
-            "files": [files[shard] for shard in numbers],
-            "inodes": [inodes[shard] for shard in numbers],
-        }
-        return {"source": kind, **where}, arrays
+        about: dict[str, Any] = {"files": [files[shard] for shard in needed.tolist()]}
+        if kind == "pack":
+            about["found"] = [found[shard] for shard in needed.tolist()]
+        return {"source": kind, **about}, arrays
 
     return source

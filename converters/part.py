@@ -371,18 +371,33 @@ class PackSource(FileSource):
 
     def __init__(self, task: Mapping[str, Any], arrays: Mapping[str, Array], part: Part) -> None:
         super().__init__(task, arrays, part)
-        for fd, name, inode in zip(self.files, task["files"], task["inodes"], strict=True):
-            status = os.fstat(fd)
-            if [*(inode or ())] != [status.st_dev, status.st_ino]:
-                self.close()
-                raise PackChangedError(
-                    f"{printable(name)}: was replaced while it was read: run the same command again"
-                )
+        self.names, self.found = task["files"], task["found"]
+        try:
+            self.check_files()
+        except BaseException:
+            self.close()
+            raise
         self.known = {
             slot: arrays[f"known/{name}"]
             for slot, name in enumerate(part.fields)
             if f"known/{name}" in arrays
         }
+
+    def check_files(self) -> None:
+        """Checks that each file is the one that was opened, and as it was then: where one was cut,
+        not each of its records is bad.
+
+        Raises:
+            PackChangedError: One is not.
+        """
+        for fd, name, (inode, size, mtime) in zip(self.files, self.names, self.found, strict=True):
+            now = os.fstat(fd)
+            same = [*inode] == [now.st_dev, now.st_ino]
+            if not same or (size, mtime) != (now.st_size, now.st_mtime_ns):
+                raise PackChangedError(
+                    f"{printable(name)}: was changed or replaced while it was read: run the same "
+                    "command again"
+                )
 
     def read(self, row: int, view: memoryview, place: int) -> None:
         try:
@@ -393,6 +408,7 @@ class PackSource(FileSource):
     def judge(self, results: Results) -> None:
         """Tells of the fields whose bytes are not the ones that were packed: also of those that are
         no images any more."""
+        self.check_files()
         unread = {(row, slot) for row, slot, reason, _ in results.bad if reason in GONE}
         for slot, known in self.known.items():
             differs = (known != results.checksum[slot]) & (known != 0)  # 0 is unknown

@@ -23,6 +23,7 @@ from fastconv.converters.packing import translated_errors
 from fastconv.converters.report import Progress, ProgressCallback
 from fastconv.converters.system import held_signals, rename_new
 from fastconv.converters.target import Target
+from fastconv.converters.whole import open_whole
 from fastconv.loaders.errors import (
     CorruptPackError,
     FastconvError,
@@ -30,7 +31,6 @@ from fastconv.loaders.errors import (
     UsageError,
     printable,
 )
-from fastconv.loaders.open import open_pack
 from fastconv.loaders.reader import Reader, Wanted
 from fastconv.loaders.sample import BadFile, Reason
 
@@ -148,7 +148,7 @@ def unpack(
     began = time.monotonic()
     out = os.fsdecode(folder).rstrip("/") or "/"
     exists = check_folder(os.fsdecode(pack), out, overwrite)
-    reader = open_pack(pack, format, Wanted((), image_key, label_key))
+    reader = open_whole(pack, format, Wanted((), image_key, label_key))
     if reader.root:
         raise UsageError(f"{printable(reader.path)}: a folder of files already, not a pack")
     if not len(reader) and not reader.bad:

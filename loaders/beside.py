@@ -86,7 +86,7 @@ class BesideReader(MappedReader):
             PackChangedError: One is another pack's.
             CorruptPackError: The table does not fit them.
         """
-        for file, shard, found in zip(self.files, self.meta.shards, self._found, strict=True):
+        for file, shard, found in zip(self.files, self.meta.shards, self.found, strict=True):
             if found.size != shard.size:
                 raise PackChangedError(
                     f"{printable(file)}: has {found.size} bytes, "
@@ -101,7 +101,7 @@ class BesideReader(MappedReader):
         Raises:
             PackChangedError: One was replaced meanwhile.
         """
-        if [found.inode for found in self._found] != inodes:
+        if [found.inode for found in self.found] != inodes:
             raise being_replaced(self.path)
 
     def _check_view(self, shard: int, view: memoryview) -> None:

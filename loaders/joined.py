@@ -144,13 +144,20 @@ class JoinedTable(SampleTable):
         return self._joined(lambda table: table.height)
 
     @cached_property
-    def path_bytes(self) -> npt.NDArray[np.uint8]:
-        return self._joined(lambda table: table.path_bytes)
+    def _paths(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+        arenas = [table.paths_for(self.fields) for table in self._tables]
+        lengths = np.concatenate([np.diff(offset) for _, offset in arenas])
+        ends = np.cumsum(lengths, dtype=np.uint64)
+        block = np.concatenate([block for block, _ in arenas])
+        return block, np.concatenate([np.zeros(1, np.uint64), ends])
 
-    @cached_property
+    @property
+    def path_bytes(self) -> npt.NDArray[np.uint8]:
+        return self._paths[0]
+
+    @property
     def path_offset(self) -> npt.NDArray[np.uint64]:
-        lengths = self._joined(lambda table: np.diff(table.path_offset))
-        return np.concatenate([np.zeros(1, np.uint64), np.cumsum(lengths, dtype=np.uint64)])
+        return self._paths[1]
 
     @cached_property
     def shard_row(self) -> Rows:
@@ -235,7 +242,12 @@ class JoinedReader(Reader):
         labels, classes, label = join_labels(readers)
         sidecars = {name for reader in readers for name in reader.table.fields[1:]}
         fields = (IMAGE, *sorted(sidecars))
-        generated = {name for reader in readers for name in reader.meta.generated}
+        # What is generated in one pack and files in another is taken for files.
+        generated = {
+            name
+            for name in sidecars
+            if all(name in r.meta.generated for r in readers if name in r.table.fields)
+        }
         meta = PackMeta(
             format=self.name,
             id=digest_of("\0".join(map(fingerprint, readers)), {}),

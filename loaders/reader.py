@@ -35,7 +35,7 @@ from fastconv.loaders.registry import Registry
 from fastconv.loaders.sample import BadFile
 from fastconv.loaders.table import SampleTable
 
-__all__ = ["NOTHING", "READERS", "MappedReader", "Reader", "Wanted"]
+__all__ = ["NOTHING", "READERS", "Found", "MappedReader", "Reader", "Wanted", "found_at"]
 
 Rows = npt.NDArray[np.int64]
 
@@ -276,13 +276,31 @@ def _most_maps() -> int:
     return max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8)
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """A data file as it was when the pack was opened: which one, its bytes, and when it was last
     written to (ns)."""
 
     inode: tuple[int, int]
     size: int
     mtime: int
+
+
+def found_at(file: str) -> Found:
+    """Returns which file lies at a path.
+
+    Raises:
+        FileNotFoundError: None does.
+        PackError: It is no regular file, or the system does not let us look.
+    """
+    try:
+        status = os.stat(file)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise unreadable(file, error) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise PackError(f"{printable(file)}: cannot be read: not a regular file")
+    return Found((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
 
 
 class MappedReader(Reader):
@@ -303,6 +321,10 @@ class MappedReader(Reader):
         files: The data files' paths, one for each shard.
         table_file: The mapped file that the table lies in, one of the data files or another; None
             where the table is held in memory.
+
+    Attributes:
+        files: As given.
+        found: Each of them as it was.
 
     Raises:
         CorruptPackError: Its parts do not fit each other, or a file is missing or cut short.
@@ -334,29 +356,22 @@ class MappedReader(Reader):
         self._due = 0.0
         if table_file is not None and self.files == (table_file.path,):
             self._maps[0] = table_file
-            self._found = [_Found(table_file.inode, table_file.view.nbytes, table_file.mtime)]
+            self.found = [Found(table_file.inode, table_file.view.nbytes, table_file.mtime)]
         else:
-            self._found = [self._look(file) for file in self.files]
-        for file, shard, found in zip(self.files, meta.shards, self._found, strict=True):
+            self.found = []
+            for file in self.files:
+                try:
+                    self.found.append(found_at(file))
+                except FileNotFoundError as error:
+                    raise CorruptPackError(
+                        f"{printable(file)}: is missing from the pack {printable(path)}"
+                    ) from error
+        for file, shard, found in zip(self.files, meta.shards, self.found, strict=True):
             if found.size < shard.size:
                 raise CorruptPackError(
                     f"{printable(file)}: truncated: has {found.size} bytes, needs {shard.size}: "
                     "copy the pack again"
                 )
-
-    def _look(self, file: str) -> _Found:
-        """Returns which file lies there."""
-        try:
-            status = os.stat(file)
-        except FileNotFoundError as error:
-            raise CorruptPackError(
-                f"{printable(file)}: is missing from the pack {printable(self.path)}"
-            ) from error
-        except OSError as error:
-            raise unreadable(file, error) from error
-        if not stat.S_ISREG(status.st_mode):
-            raise PackError(f"{printable(file)}: cannot be read: not a regular file")
-        return _Found((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
 
     def check(self, rows: Sequence[int]) -> None:
         if self._table_file is not None:
@@ -383,7 +398,7 @@ class MappedReader(Reader):
             ) from error
         except OSError as error:
             raise unreadable(path, error) from error
-        expected = self._found[shard]
+        expected = self.found[shard]
         replaced = mapped.inode != expected.inode
         if not replaced and mapped.view.nbytes < expected.size:
             raise CorruptPackError(

@@ -25,6 +25,7 @@ Reason = Literal[
     "vanished",  # went away during the run
     "changed",  # another size than at the start of the run
     "bad_record",  # a damaged record of a pack
+    "lost_table",  # the sample table of a pack, without which what is missing cannot be told
     "unsafe_path",  # leads out of the target folder
     "pickle",  # would have to be unpickled
     "missing_part",  # lacks its image or its label

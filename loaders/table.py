@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -104,6 +104,42 @@ class SampleTable:
         if self.extra is not None:
             out["extra"] = self.extra
         return out
+
+    def in_memory(self) -> SampleTable:
+        """Returns the table with columns of its own, none of which lies in a mapped file."""
+        columns = ("label", "kind", "width", "height", "path_bytes", "path_offset", "shard_row")
+        copies: dict[str, Any] = {name: getattr(self, name).copy() for name in columns}
+        for name in FIELD_COLUMNS:
+            copies[name] = tuple(column.copy() for column in getattr(self, name))
+        return replace(self, extra=None if self.extra is None else self.extra.copy(), **copies)
+
+    def paths_for(self, fields: Sequence[str]) -> tuple[Bytes, Places]:
+        """Returns the path arena and its offsets as a table of the same rows and other fields has
+        them: names of sidecars (see `names`) are in the order of its fields, and those of fields
+        that it lacks are gone.
+
+        Args:
+            fields: Names of its fields, the image first.
+        """
+        named = np.flatnonzero(self.path_bytes == 0)
+        if tuple(fields) == self.fields or not len(named):
+            return self.path_bytes, self.path_offset
+        rows = np.unique(np.searchsorted(self.path_offset, named.astype(np.uint64), "right") - 1)
+        lengths, pieces, done = np.diff(self.path_offset), [], 0
+        for row in rows.tolist():
+            path, *names = self.names(row)
+            own = {
+                field: name.rpartition("/")[2]
+                for field, name in zip(self.fields[1:], names, strict=True)
+                if name and field in fields
+            }
+            entry = path_entry(path, own, fields)
+            start, stop = int(self.path_offset[row]), int(self.path_offset[row + 1])
+            pieces += [self.path_bytes[done:start], np.frombuffer(entry, np.uint8)]
+            lengths[row], done = len(entry), stop
+        pieces.append(self.path_bytes[done:])
+        ends = np.cumsum(lengths, dtype=np.uint64)
+        return np.concatenate(pieces), np.concatenate([np.zeros(1, np.uint64), ends])
 
     def extra_bytes(self, rows: slice) -> npt.NDArray[np.uint32]:
         """Returns the column `extra` of a range of rows, also where there is none, uint32 (n,)."""

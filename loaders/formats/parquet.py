@@ -216,7 +216,7 @@ def scanned(
         ),
     )  # fmt: skip
     stored = ParquetReader(path, meta, rows.table, files)
-    now = [(found.inode, found.mtime) for found in stored._found]
+    now = [(found.inode, found.mtime) for found in stored.found]
     if now != [(file.inode, file.mtime) for file in rows.files]:
         raise being_replaced(path)
     reader = stored if all(rows.plain) else DecodedReader(stored, rows, columns)

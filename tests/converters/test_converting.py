@@ -164,6 +164,6 @@ def test_a_pack_that_is_replaced_meanwhile_is_not_mixed_in(
         return lay_out(*args)
 
     monkeypatch.setattr(Run, "lay_out", replaced)
-    with pytest.raises(Exception, match="was replaced while it was read"):
+    with pytest.raises(Exception, match="was changed or replaced while it was read"):
         convert(tmp_path / "in.h5", tmp_path / "out.lmdb")
     assert not (tmp_path / "out.lmdb").exists()

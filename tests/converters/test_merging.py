@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from tests.loaders.test_joined import make
 from tests.support import OUTS, captions
 
 from fastconv.converters import convert, merge, pack
+from fastconv.converters.unpacking import unpack
 from fastconv.loaders import UsageError, open_dataset
 from fastconv.loaders.open import open_pack
 
@@ -84,3 +87,49 @@ def test_what_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="at least one"):
         merge([], tmp_path / "out.tar")
     convert(tmp_path / "one.lmdb", tmp_path / "two.h5")  # nothing was touched
+
+
+def test_names_of_sidecars_stay(tmp_path: Path) -> None:
+    """Those that are called otherwise than their image, in packs of different fields."""
+    make(tmp_path / "one", {"a": range(2)})
+    make(tmp_path / "two", {"a": range(5, 7)})
+    files = {
+        "one/a/000.TXT": b"one", "one/a/000.Mask.PNG": b"mask", "one/a/001.txt": b"usual",
+        "two/a/005.DAT": b"data", "two/a/005.TXT": b"two", "two/a/006.dat": b"usual",
+    }  # fmt: skip
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    pack(tmp_path / "one", tmp_path / "one.lmdb", sidecars=("txt", "mask.png"))
+    pack(tmp_path / "two", tmp_path / "two.tar", sidecars=("txt", "dat"))
+    packs = [tmp_path / "one.lmdb", tmp_path / "two.tar"]
+    for prefix in (False, True):
+        merge(packs, tmp_path / "out.h5", prefix=prefix, overwrite=True)
+        for source, out in ((tmp_path / "out.h5", "again"), (tmp_path / "again.lmdb", "converted")):
+            unpack(source, tmp_path / out)
+            for name, data in files.items():
+                name = name if prefix else name.partition("/")[2]
+                assert (tmp_path / out / name).read_bytes() == data
+            there = [file for file in (tmp_path / out).rglob("*") if file.is_file()]
+            assert (
+                len(there) == 10 + prefix
+            )  # folders are those of the packs: with a file of labels
+            convert(tmp_path / "out.h5", tmp_path / "again.lmdb", overwrite=True)
+            shutil.rmtree(tmp_path / out)
+    merge(packs, tmp_path / "out.rec")
+    table = open_pack(tmp_path / "out.rec").table
+    assert 0 not in table.path_bytes
+    assert table.paths(0, 4) == ["a/000.png", "a/001.png", "a/005.png", "a/006.png"]
+
+
+def test_columns_of_labels_in_one_and_files_in_another(tmp_path: Path) -> None:
+    make(tmp_path / "one", {"a": range(2)})
+    (tmp_path / "labels.csv").write_text("file_name,label,note\na/000.png,a,x\na/001.png,a,y\n")
+    pack(tmp_path / "one", tmp_path / "one.h5", labels=tmp_path / "labels.csv")
+    make(tmp_path / "two", {"a": range(5, 6)})
+    (tmp_path / "two/a/005.json").write_text('{"box": [1, 2]}')
+    pack(tmp_path / "two", tmp_path / "two.h5", sidecars=("json",))
+    report = merge([tmp_path / "one.h5", tmp_path / "two.h5"], tmp_path / "out.h5")
+    assert "json is the columns of a file of labels in one pack" in report.notices[-1]
+    unpack(tmp_path / "out.h5", tmp_path / "files")
+    assert (tmp_path / "files/a/005.json").read_text() == '{"box": [1, 2]}'
+    assert json.loads((tmp_path / "files/a/001.json").read_text()) == {"note": "y"}
