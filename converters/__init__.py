@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastconv.converters.converting import convert, merge
+    from fastconv.converters.encoding import Encoding
     from fastconv.converters.findings import RepairFailedError, RepairReport
     from fastconv.converters.packing import pack
     from fastconv.converters.repairing import repair
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from fastconv.loaders.sample import Sample
 
 __all__ = [
+    "Encoding",
     "PackFailedError",
     "PackReport",
     "RepairFailedError",
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Encoding": "converters.encoding",
     "PackFailedError": "converters.report",
     "PackReport": "converters.report",
     "RepairFailedError": "converters.findings",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastconv.converters.check import MAX_PIXELS
+from fastconv.converters.encoding import Encoding
 from fastconv.converters.outputs import Output, choose_output
 from fastconv.converters.packing import (
     Notice,
@@ -47,6 +48,7 @@ def convert(
     options: Mapping[str, Any] | None = None,
     sharding: Sharding | None = None,
     index_for: Sequence[str] = (),
+    encoding: Encoding | None = None,
     image_key: str | None = None,
     label_key: str | None = None,
     workers: int | None = None,
@@ -68,8 +70,8 @@ def convert(
         out: The pack to make; its ending tells the format.
         image_key, label_key: Of Parquet and TFRecord of others: the column or feature that holds
             the images, and that of the labels; by default the likeliest.
-        format, options, sharding, index_for, workers, strict, overwrite, restart, progress, notice:
-            As for `pack`.
+        format, options, sharding, index_for, encoding, workers, strict, overwrite, restart,
+        progress, notice: As for `pack`.
 
     Raises:
         UsageError: An argument is wrong; nothing was done.
@@ -84,13 +86,13 @@ def convert(
         return pack(
             source, out, format=format, options=options, sharding=sharding, workers=workers,
             strict=strict, overwrite=overwrite, restart=restart, progress=progress, notice=notice,
-            index_for=index_for,
+            index_for=index_for, encoding=encoding,
         )  # fmt: skip
     output = output_of([reader], out, format, options, sharding, overwrite, index_for)
     return made_of(
-        [reader], reader.table, listed(reader, output), output, workers=workers, strict=strict,
-        overwrite=overwrite, restart=restart, progress=progress, notice=notice, began=began,
-        wanted=wanted,
+        [reader], reader.table, listed(reader, output), output, encoding=encoding,
+        workers=workers, strict=strict, overwrite=overwrite, restart=restart, progress=progress,
+        notice=notice, began=began, wanted=wanted,
     )  # fmt: skip
 
 
@@ -102,6 +104,7 @@ def merge(
     options: Mapping[str, Any] | None = None,
     sharding: Sharding | None = None,
     index_for: Sequence[str] = (),
+    encoding: Encoding | None = None,
     prefix: bool = False,
     workers: int | None = None,
     strict: bool = False,
@@ -119,8 +122,8 @@ def merge(
         sources: Packs, of one format or several.
         out: The pack to make; its ending tells the format.
         prefix: Each path gets the name of its pack before it: where two samples have one path.
-        format, options, sharding, index_for, workers, strict, overwrite, restart, progress, notice:
-            As for `pack`.
+        format, options, sharding, index_for, encoding, workers, strict, overwrite, restart,
+        progress, notice: As for `pack`.
 
     Raises:
         UsageError: An argument is wrong, two samples have the same path, or the labels do not go
@@ -147,8 +150,9 @@ def merge(
     if prefix:
         listing.path_bytes, listing.path_offset = prefixed_paths(reader, listing.fields)
     return made_of(
-        reader.readers, reader.table, listing, output, workers=workers, strict=strict,
-        overwrite=overwrite, restart=restart, progress=progress, notice=notice, began=began,
+        reader.readers, reader.table, listing, output, encoding=encoding, workers=workers,
+        strict=strict, overwrite=overwrite, restart=restart, progress=progress, notice=notice,
+        began=began,
     )  # fmt: skip
 
 
@@ -228,6 +232,7 @@ def made_of(
     listing: Listing,
     output: Output,
     *,
+    encoding: Encoding | None,
     workers: int | None,
     strict: bool,
     overwrite: bool,
@@ -244,20 +249,20 @@ def made_of(
         table: Their sample tables, one after the other.
         listing: What of them is to be packed.
         output: What is to be made.
-        workers, strict, overwrite, restart, progress, notice: As for `pack`.
+        encoding, workers, strict, overwrite, restart, progress, notice: As for `pack`.
         began: When the run began, as `time.monotonic` counts.
         wanted: What was asked of the packs.
     """
-    plan = planned(listing.root, listing, output, "fast", MAX_PIXELS)
+    plan = planned(listing.root, listing, output, "fast", MAX_PIXELS, encoding)
     about = {
         "the source": ", ".join(os.path.realpath(reader.path) for reader in readers),
         "the state of the source": ", ".join(state_of(reader) for reader in readers),
     }
     plan = replace(plan, options={**plan.options, **about})
     return packed(
-        listing.root, listing, output, plan, workers=workers, check="fast", max_pixels=MAX_PIXELS,
-        strict=strict, overwrite=overwrite, restart=restart, progress=progress,
-        notice=notice or (lambda line: None), began=began,
+        listing.root, listing, output, plan, encoding=encoding, workers=workers, check="fast",
+        max_pixels=MAX_PIXELS, strict=strict, overwrite=overwrite, restart=restart,
+        progress=progress, notice=notice or (lambda line: None), began=began,
         origin=origin_of(readers, table, wanted),
     )  # fmt: skip
 
@@ -328,6 +333,7 @@ def listed(reader: Reader, output: Output) -> Listing:
         ignored=Ignored(),
         warnings=warnings,
         notices=list(reader.notices),
+        encoding=dict(meta.encoding),
         # Their bytes are fields like others.
         generated={name: nothing for name in meta.generated if name in fields},
     )

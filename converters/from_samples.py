@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fastconv.converters.encoding import Encoding
 from fastconv.converters.journal import has_records
 from fastconv.converters.outputs import choose_output
 from fastconv.converters.packing import (
@@ -47,6 +48,7 @@ def pack_samples(
     options: Mapping[str, Any] | None,
     sharding: Sharding | None,
     index_for: Sequence[str],
+    encoding: Encoding | None,
     workers: int | None,
     check: Check,
     max_pixels: int,
@@ -64,8 +66,8 @@ def pack_samples(
 
     Args:
         samples: They; the iterator is closed when something fails.
-        out, format, options, sharding, index_for, workers, check, max_pixels, strict, overwrite,
-        restart, classes, class_order, progress, notice: As for `pack`.
+        out, format, options, sharding, index_for, encoding, workers, check, max_pixels, strict,
+        overwrite, restart, classes, class_order, progress, notice: As for `pack`.
 
     Raises:
         UsageError, PackFailedError, FastconvError: As from `pack`.
@@ -85,12 +87,12 @@ def pack_samples(
             with held_signals():
                 target.discard()
             raise
-    plan = planned(spool, listing, output, check, max_pixels)
+    plan = planned(spool, listing, output, check, max_pixels, encoding)
     found = found_at(spool)
     # No other run is about the same samples, as far as anybody knows.
     plan = replace(plan, options={**plan.options, "the samples": uuid.uuid4().hex})
     return packed(
-        "the samples given", listing, output, plan, workers=workers, check=check,
+        "the samples given", listing, output, plan, encoding=encoding, workers=workers, check=check,
         max_pixels=max_pixels, strict=strict, overwrite=overwrite, restart=True, progress=progress,
         notice=notice, began=began, origin=taken_from("pack", places, [spool], rows, [found]),
         target=target,

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from fastconv import __version__
 from fastconv.converters.check import MAX_PIXELS
+from fastconv.converters.encoding import Encoding
 from fastconv.converters.engines.choice import Engine, engine_for
 from fastconv.converters.engines.inline import InlineEngine
 from fastconv.converters.engines.local import Answer, Task
@@ -74,6 +75,7 @@ def pack(
     options: Mapping[str, Any] | None = None,
     sharding: Sharding | None = None,
     index_for: Sequence[str] = (),
+    encoding: Encoding | None = None,
     workers: int | None = None,
     check: Check = "fast",
     max_pixels: int = MAX_PIXELS,
@@ -104,6 +106,7 @@ def pack(
         options: The format's own settings.
         sharding: How to cut a folder of shards (default: 256 MB each).
         index_for: Tools for which index files are written, such as "dali".
+        encoding: What images become; by default they stay as they are, byte for byte.
         workers: Number of processes; by default one a core, or none where the work is done sooner
             in this process.
         check: "fast" looks at each image's signature and header, "decode" decodes all its pixels.
@@ -136,9 +139,9 @@ def pack(
 
         return pack_samples(
             samples, out, format=format, options=options, sharding=sharding, index_for=index_for,
-            workers=workers, check=check, max_pixels=max_pixels, strict=strict, overwrite=overwrite,
-            restart=restart, classes=classes, class_order=class_order, progress=progress,
-            notice=notice,
+            encoding=encoding, workers=workers, check=check, max_pixels=max_pixels, strict=strict,
+            overwrite=overwrite, restart=restart, classes=classes, class_order=class_order,
+            progress=progress, notice=notice,
         )  # fmt: skip
     assert source is not None
     root, final = source_folder(source), os.fsdecode(out)
@@ -158,11 +161,11 @@ def pack(
         for name, size in zip(listing.fields, listing.size, strict=True)
         if len(size) and name in sidecars and (size < 0).all()
     ]
-    plan = planned(root, listing, output, check, max_pixels)
+    plan = planned(root, listing, output, check, max_pixels, encoding)
     return packed(
-        root, listing, output, plan, workers=workers, check=check, max_pixels=max_pixels,
-        strict=strict, overwrite=overwrite, restart=restart, progress=progress, notice=notice,
-        began=began,
+        root, listing, output, plan, encoding=encoding, workers=workers, check=check,
+        max_pixels=max_pixels, strict=strict, overwrite=overwrite, restart=restart,
+        progress=progress, notice=notice, began=began,
     )  # fmt: skip
 
 
@@ -181,6 +184,7 @@ def packed(
     progress: ProgressCallback | None,
     notice: Notice,
     began: float,
+    encoding: Encoding | None = None,
     origin: Source | None = None,
     target: Target | None = None,
 ) -> PackReport:
@@ -193,6 +197,7 @@ def packed(
         plan: What it depends on.
         workers, check, max_pixels, strict, overwrite, restart, progress, notice: As for `pack`.
         began: When the run began, as `time.monotonic` counts.
+        encoding: What images become.
         origin: Says where the bytes of a part come from; by default from the files of a folder.
         target: Where the pack is made, if that is held already, with SAMPLES in it.
 
@@ -200,8 +205,13 @@ def packed(
         UsageError, PackFailedError, FastconvError: As from `pack`.
     """
     spool = () if target is None else (SAMPLES,)
-    with engine_for(workers, len(listing), listing.bytes, check == "decode") as engine:
-        run = Run(root, listing, output, engine, check, max_pixels, progress, notice, origin)
+    heavy = check == "decode" or encoding is not None
+    if encoding is not None:
+        listing.encoding = encoding.to_json()
+    with engine_for(workers, len(listing), listing.bytes, heavy) as engine:
+        run = Run(
+            root, listing, output, engine, check, max_pixels, progress, notice, origin, encoding
+        )
         if not len(listing):
             if target is not None:
                 target.discard()
@@ -231,7 +241,10 @@ def packed(
         return run.report(began)
 
 
-def planned(root: str, listing: Listing, output: Output, check: Check, max_pixels: int) -> Plan:
+def planned(
+    root: str, listing: Listing, output: Output, check: Check, max_pixels: int,
+    encoding: Encoding | None = None,
+) -> Plan:  # fmt: skip
     """Returns what a run is about: all that its bytes depend on."""
     options = {
         "fastconv's version": __version__,
@@ -242,6 +255,7 @@ def planned(root: str, listing: Listing, output: Output, check: Check, max_pixel
         "the samples of shards": output.sharding.samples,
         "the index files": list(output.tools),
         "the check": check if check == "fast" else f"{check} up to {max_pixels} pixels",
+        "what images become": None if encoding is None else f"{encoding} up to {max_pixels} pixels",
         "the kind of labels": listing.labels,
         "the fields": list(listing.fields),
         "the classes": list(listing.classes),
@@ -349,9 +363,10 @@ class Run:
     def __init__(
         self, root: str, listing: Listing, output: Output, engine: Engine,
         check: Check, max_pixels: int, progress: ProgressCallback | None, notice: Notice,
-        origin: Source | None = None,
+        origin: Source | None = None, encoding: Encoding | None = None,
     ) -> None:  # fmt: skip
         self.root = root
+        self.encoding = encoding
         self.origin = origin or self.folder_source
         self.listing = listing
         self.output = output
@@ -423,9 +438,13 @@ class Run:
             PackFailedError: Nothing can be packed, or `strict` and something was bad.
         """
         table = new_table(self.listing)
-        layout, meta, folder = self.lay_out(0, table)
-        if 0 not in self.journal.complete:
-            self.make_files(0, table, layout, folder)
+        if self.encoding is None:
+            layout, meta, folder = self.lay_out(0, table)
+            if 0 not in self.journal.complete:
+                self.make_files(0, table, layout, folder)
+        else:
+            table = replace(table, size=tuple(size.copy() for size in table.size))
+            layout, meta, folder = self.lay_out_encoded(table)
         found = self.run_parts(0, table, layout, folder, self.origin)
         table = self.resized(table)
         dropped = self.drop(table, found)
@@ -440,12 +459,12 @@ class Run:
                 self.report(time.monotonic()),
             )
         changed = {row for row, *_ in found} | {row for row, _ in self.escaped}
-        if not changed:
+        if not changed and self.encoding is None:
             return (*self.finished(table, layout, meta), folder)
         # What is moved away from the first pass is not looked at again.
         self.journal.end_pass(0, [os.path.join(folder, shard.name) for shard in layout.shards])
         old, old_folder, rows = placed(table, layout), folder, np.flatnonzero(~dropped)
-        table = without(table, dropped)
+        table = without(self.retold(table), dropped)
         new_layout, meta, folder = self.lay_out(1, table)
         gone = int(dropped.argmax()) if dropped.any() else len(old)
         kept = self.keep_shards(layout, old_folder, new_layout, folder, changed, gone)
@@ -495,6 +514,39 @@ class Run:
         os.mkdir(place)
         layout = self.writer.lay_out(place, self.output.stem, self.output.sharding, meta, table)
         return layout, meta, folder
+
+    def lay_out_encoded(self, table: SampleTable) -> tuple[Layout, PackMeta, str]:
+        """Plans the first pass of a run that encodes: what an earlier one has lost of its files is
+        not finished."""
+        from fastconv.converters.reencoding import part_files
+
+        layout = part_files(table)
+        folder = self.target.path("encoded")
+        os.makedirs(folder, exist_ok=True)
+        known = self.journal.records.get(0, {})
+        lost = []
+        for part, record in known.items():
+            file = os.path.join(folder, layout.shards[part].name)
+            size = os.path.getsize(file) if os.path.exists(file) else 0
+            if size < record.answer.content["size"]:
+                lost.append(part)
+        self.journal.forget(0, lost)
+        for part in lost:
+            del known[part]
+        self.anew = np.zeros(len(table), np.bool_)
+        return layout, described(self.listing, self.writer, table), folder
+
+    def retold(self, table: SampleTable) -> SampleTable:
+        """Returns the table with paths that fit what images have become."""
+        if self.encoding is None:
+            return table
+        from fastconv.converters.reencoding import renamed
+
+        anew = int(np.count_nonzero(self.anew))
+        self.listing.notices.append(
+            f"{anew:,} images were encoded anew, {len(table) - anew:,} are as they were"
+        )
+        return renamed(table, self.anew)
 
     def make_files(
         self, number: int, table: SampleTable, layout: Layout, folder: str,
@@ -575,6 +627,11 @@ class Run:
             for name, column in zip(table.fields, table.checksum, strict=True):
                 if f"checksum/{name}" in answer.arrays:
                     column[start:stop] = answer.arrays[f"checksum/{name}"]
+            if "anew" in answer.arrays:  # sizes and places are known now, too
+                self.anew[start:stop] = answer.arrays["anew"]
+                for slot, name in enumerate(table.fields):
+                    table.size[slot][start:stop] = answer.arrays[f"size/{name}"]
+                    layout.offset[slot][start:stop] = answer.arrays[f"place/{name}"]
             bad.extend(
                 (start + row, slot, reason, message)
                 for row, slot, reason, message in answer.content["bad"]
@@ -641,15 +698,19 @@ class Run:
         source: Source, known: Container[int],
     ) -> Iterator[Task]:  # fmt: skip
         """Yields a task for each part that is not known."""
+        encoding = self.encoding if source is self.origin and folder is not None else None
         framed = folder is not None and type(self.writer).frame is not Writer.frame
+        if encoding is not None:
+            framed = False
         for number, cut in enumerate(cuts):
             if number in known:
                 continue
             shard, start, stop = cut
             content = {
-                "run": "pack",
+                "run": "pack" if encoding is None else "encode",
                 "out": None if folder is None else os.path.join(folder, layout.shards[shard].name),
-                "writer": self.writer.name if framed else None,
+                "writer": self.writer.name if framed or encoding else None,
+                "encoding": encoding.to_json() if encoding else None,
                 "options": self.writer.settings(),
                 "check": self.check,
                 "max_pixels": self.max_pixels,
@@ -723,7 +784,8 @@ class Run:
         """
         old_rows, new_rows = layout.shard_row, new.shard_row
         same_keys = len(str(int(old_rows[-1]) - 1)) == len(str(int(new_rows[-1]) - 1))
-        if not same_keys or not type(self.writer).sharded or self.output.stem is None:
+        cut = type(self.writer).sharded and self.output.stem is not None
+        if not same_keys or not cut or self.encoding is not None:
             return frozenset()
         numbers = {rows: number for number, rows in enumerate(pairwise(old_rows.tolist()))}
         rows_changed = np.sort(np.fromiter(changed, np.int64, len(changed)))
@@ -827,6 +889,7 @@ def described(listing: Listing, writer: Writer, table: SampleTable) -> PackMeta:
         labels=listing.labels,
         classes=listing.classes,
         settings=writer.settings(),
+        encoding=listing.encoding,
     )
 
 

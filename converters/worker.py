@@ -41,8 +41,18 @@ def hold(
     return {}, {}
 
 
+def encode_part(
+    task: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Runs `fastconv.converters.reencoding.encode_part`, imported when it is first needed."""
+    from fastconv.converters.reencoding import encode_part as run
+
+    return run(task, arrays)
+
+
 TASKS: dict[str, Task] = {
     "check": check_part,
+    "encode": encode_part,
     "hold": hold,
     "pack": pack_part,
     "verify": verify_part,

@@ -93,7 +93,7 @@ def decode_numpy(
         pixels = jpeg.decode(view, grey=header.grey and mode != "RGB")
         if pixels is not None:
             if exif_transpose:
-                pixels = np.ascontiguousarray(_TURNS[_orientation(view)](pixels))
+                pixels = np.ascontiguousarray(TURNS[_orientation(view)](pixels))
             if mode == "L":
                 pixels = _grey(pixels)
             return pixels if pixels.shape[2] == 3 else pixels[..., 0]
@@ -218,7 +218,7 @@ def _from_jpeg(
     pixels = jpeg.decode_top(file, header, rows, eighths, grey=header.grey and mode == "L")
     if pixels is None:
         return None
-    pixels = _TURNS[orientation](pixels)
+    pixels = TURNS[orientation](pixels)
     return _grey(pixels) if mode == "L" else pixels, geometry, eighths
 
 
@@ -235,7 +235,7 @@ def _orientation(data: memoryview) -> int:
     from fastconv.loaders import jpeg, pillow
 
     found = pillow.orientation(jpeg.read_about(data))
-    return found if found in _TURNS else 1
+    return found if found in TURNS else 1
 
 
 def _grey(pixels: Pixels) -> Pixels:
@@ -247,7 +247,7 @@ def _grey(pixels: Pixels) -> Pixels:
     return np.array(Image.fromarray(pixels).convert("L"))[..., np.newaxis]
 
 
-_TURNS: dict[int, Callable[[Pixels], Pixels]] = {
+TURNS: dict[int, Callable[[Pixels], Pixels]] = {
     1: lambda pixels: pixels,
     2: lambda pixels: pixels[:, ::-1],
     3: lambda pixels: pixels[::-1, ::-1],

@@ -256,6 +256,7 @@ class JoinedReader(Reader):
             generated=tuple(sorted(generated)),
             labels=labels,
             classes=classes,
+            encoding=next((r.meta.encoding for r in readers if r.meta.encoding), {}),
         )
         tables, roots = [r.table for r in readers], [r.root for r in readers]
         super().__init__(

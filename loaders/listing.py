@@ -117,6 +117,7 @@ class Listing:
         ignored: What was left out.
         warnings: Lines about what is probably not as it was meant.
         notices: Lines about what to know.
+        encoding: What images became when the source was packed, or become now.
         generated: Fields that are no files, name -> (uint8 (B,), uint64 (N + 1,) offsets); both
             empty where the source is a pack, which has them as fields.
     """
@@ -135,6 +136,7 @@ class Listing:
     ignored: Ignored
     warnings: list[str]
     notices: list[str]
+    encoding: dict[str, Any] = field(default_factory=dict)
     generated: dict[str, tuple[Bytes, Places]] = field(default_factory=dict)
 
     def __len__(self) -> int:

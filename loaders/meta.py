@@ -53,6 +53,7 @@ class PackMeta:
         labels: Whether labels are class ids, other integers, or absent.
         classes: Names of the classes; the label is the position.
         settings: What of the format's options is not the default.
+        encoding: What images became when they were packed, where that is not what they were.
         shards: The data files.
         version: Of this description.
         kinds: The image formats that had a code in the table when the pack was made.
@@ -66,6 +67,7 @@ class PackMeta:
     labels: LabelKind = "none"
     classes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    encoding: Mapping[str, Any] = field(default_factory=dict)
     shards: tuple[Shard, ...] = ()
     version: int = VERSION
     kinds: tuple[str, ...] = KINDS
@@ -89,6 +91,8 @@ class PackMeta:
             "shards": [[shard.name, shard.size] for shard in self.shards],
             "kinds": self.kinds,
         }
+        if self.encoding:
+            content["encoding"] = dict(self.encoding)
         if table is not None:
             content["table"] = dict(table)
         return json.dumps(content, ensure_ascii=True, separators=(",", ":"))
@@ -121,6 +125,7 @@ class PackMeta:
             labels=content.get("labels", ""),
             classes=tuple(os.fsdecode(name.encode("utf-8", "surrogateescape")) for name in classes),
             settings=content.get("settings", ()),
+            encoding=content.get("encoding", {}),
             shards=_shards(content.get("shards")),
             kinds=kinds,
         )
@@ -132,6 +137,7 @@ class PackMeta:
             "labels": found.labels not in get_args(LabelKind),
             "classes": len(set(classes)) < len(classes),
             "settings": not isinstance(found.settings, dict),
+            "encoding": not isinstance(found.encoding, dict),
         }
         for name in wrong:
             if wrong[name]:

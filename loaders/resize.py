@@ -18,11 +18,12 @@ import torch
 from fastconv.loaders.decoders import Geometry
 from fastconv.loaders.scratch import scratch
 
-__all__ = ["last_row", "render", "smallest_eighths"]
+__all__ = ["lanczos", "last_row", "render", "smallest_eighths"]
 
 Pixels = npt.NDArray[np.uint8]
 
 _resample = torch.ops.aten._upsample_bilinear2d_aa.out
+_lanczos = getattr(torch.ops.aten, "_upsample_lanczos2d_aa", None)  # torch 2.13 has it
 
 
 def smallest_eighths(geometry: Geometry, eighths: tuple[int, ...]) -> int:
@@ -114,3 +115,18 @@ def _copy(window: Pixels, top: int, left: int, flip: bool, out: Pixels) -> None:
             inner[..., channel] = window[..., channel]
     else:
         inner[...] = window
+
+
+def lanczos(pixels: Pixels, rows: int, columns: int) -> Pixels | None:
+    """Returns a picture resized by Lanczos' kernel of three lobes, antialiased, of the same
+    channels; None where this torch cannot.
+
+    Args:
+        pixels: It, (rows, columns, channels).
+        rows, columns: Of the result.
+    """
+    if _lanczos is None:
+        return None
+    source = torch.from_numpy(np.array(pixels)).permute(2, 0, 1).unsqueeze(0)
+    made = _lanczos(source, [rows, columns], False)[0].permute(1, 2, 0)
+    return np.ascontiguousarray(made.numpy())

@@ -35,6 +35,7 @@ __all__ = ["COLUMNS", "FIELD_COLUMNS", "SampleTable", "path_entry"]
 Ints = npt.NDArray[np.int64]
 Places = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
+Entry = bytes  # inside the class, `bytes` is a property
 
 COLUMNS: dict[str, np.dtype[Any]] = {
     "label": np.dtype("<i8"), "kind": np.dtype("u1"), "width": np.dtype("<u4"),
@@ -125,15 +126,33 @@ class SampleTable:
         if tuple(fields) == self.fields or not len(named):
             return self.path_bytes, self.path_offset
         rows = np.unique(np.searchsorted(self.path_offset, named.astype(np.uint64), "right") - 1)
+        return self._paths_with({row: self._entry(row, fields) for row in rows.tolist()})
+
+    def with_paths(self, paths: Mapping[int, str]) -> SampleTable:
+        """Returns the table with other paths of some rows; files of sidecars keep their names.
+
+        Args:
+            paths: Number of a row -> its image's path.
+        """
+        entries = {row: self._entry(row, self.fields, path) for row, path in paths.items()}
+        block, offset = self._paths_with(entries)
+        return replace(self, path_bytes=block, path_offset=offset)
+
+    def _entry(self, row: int, fields: Sequence[str], path: str = "") -> Entry:
+        """Returns the entry in the path arena of a table of these fields, with another path where
+        one is given."""
+        own, *names = self.names(row)
+        files = {
+            field: name.rpartition("/")[2]
+            for field, name in zip(self.fields[1:], names, strict=True)
+            if name and field in fields
+        }
+        return path_entry(path or own, files, fields)
+
+    def _paths_with(self, entries: Mapping[int, Entry]) -> tuple[Bytes, Places]:
+        """Returns the path arena and its offsets with other entries for some rows."""
         lengths, pieces, done = np.diff(self.path_offset), [], 0
-        for row in rows.tolist():
-            path, *names = self.names(row)
-            own = {
-                field: name.rpartition("/")[2]
-                for field, name in zip(self.fields[1:], names, strict=True)
-                if name and field in fields
-            }
-            entry = path_entry(path, own, fields)
+        for row, entry in sorted(entries.items()):
             start, stop = int(self.path_offset[row]), int(self.path_offset[row + 1])
             pieces += [self.path_bytes[done:start], np.frombuffer(entry, np.uint8)]
             lengths[row], done = len(entry), stop

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fastconv.converters.cli import options
+from fastconv.converters.cli.encoding import encoding_of
 from fastconv.converters.cli.output import reporting
 from fastconv.converters.cli.pack import how_to_cut, summarize
 from fastconv.converters.cli.progress import showing
@@ -28,6 +29,16 @@ def command(
     shard_size: options.ShardSizeOption = None,
     shard_samples: options.ShardSamplesOption = None,
     index_for: options.IndexForOption = None,
+    resize: options.ResizeOption = None,
+    fit: options.FitOption = "cover",
+    enlarge: options.EnlargeOption = False,
+    encode: options.EncodeOption = None,
+    quality: options.QualityOption = 90,
+    subsampling: options.SubsamplingOption = "4:2:0",
+    color: options.ColorOption = "keep",
+    background: options.BackgroundOption = "white",
+    orientation: options.OrientationOption = "apply",
+    icc: options.IccOption = "srgb",
     strict: options.StrictOption = False,
     workers: options.WorkersOption = None,
     overwrite: options.OverwriteOption = False,
@@ -45,6 +56,18 @@ def command(
     with reporting("convert", json=json, quiet=quiet) as out:
         out.answer |= {"output": output, "format": format}
         sharding = how_to_cut(shard_size, shard_samples)
+        encoding = encoding_of(
+            resize=resize,
+            fit=fit,
+            enlarge=enlarge,
+            encode=encode,
+            quality=quality,
+            subsampling=subsampling,
+            color=color,
+            background=background,
+            orientation=orientation,
+            icc=icc,
+        )
         from fastconv.converters.converting import convert
         from fastconv.converters.outputs import choose_writer, parse_options
 
@@ -58,6 +81,7 @@ def command(
                 options=parse_options(choose_writer(output, format), option or []),
                 sharding=sharding,
                 index_for=options.split_names(index_for),
+                encoding=encoding,
                 workers=workers,
                 strict=strict,
                 overwrite=overwrite,

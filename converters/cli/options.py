@@ -15,23 +15,32 @@ from fastconv.loaders.registry import Registry
 
 __all__ = [
     "AnyExtensionOption",
+    "BackgroundOption",
     "BatchSizeOption",
     "CheckOption",
     "ClassOrderOption",
     "ClassesOption",
+    "ColorOption",
     "DeviceOption",
+    "EncodeOption",
+    "EnlargeOption",
+    "FitOption",
+    "IccOption",
     "IndexForOption",
     "JsonOption",
     "LabelsFileOption",
     "MaxPixelsOption",
     "NoLabelsOption",
+    "OrientationOption",
     "OutputArgument",
     "OverwriteOption",
     "PackArgument",
     "PictureSizeOption",
+    "QualityOption",
     "QuietOption",
     "ReadFormat",
     "ReadFormatOption",
+    "ResizeOption",
     "RestartOption",
     "ShardSamplesOption",
     "ShardSizeOption",
@@ -39,6 +48,7 @@ __all__ = [
     "SourceArgument",
     "StepOption",
     "StrictOption",
+    "SubsamplingOption",
     "WorkersOption",
     "WriteFormat",
     "WriteFormatOption",
@@ -49,6 +59,7 @@ __all__ = [
 SELECTION = "What is packed"
 CHECKING = "What is bad"
 FORMAT = "Format"
+IMAGES = "What images become (by default they stay as they are)"
 RUNNING = "Running"
 OUTPUT = "Output"
 
@@ -221,6 +232,90 @@ IndexForOption = Annotated[
         "energon, timm, wids ...",
         rich_help_panel=FORMAT,
         show_default=False,
+    ),
+]
+ResizeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--resize",
+        metavar="short=N|long=N|WxH",
+        help="Make images smaller: short=256 and long=256 set that side, 64x48 is width times "
+        "height.",
+        rich_help_panel=IMAGES,
+        show_default=False,
+    ),
+]
+FitOption = Annotated[
+    Literal["cover", "contain", "stretch"],
+    typer.Option(
+        "--fit",
+        help="With WxH: cover cuts off what is over, contain fits in, stretch changes the shape.",
+        rich_help_panel=IMAGES,
+    ),
+]
+EnlargeOption = Annotated[
+    bool,
+    typer.Option(
+        "--enlarge", help="Make images larger, too, if they are small.", rich_help_panel=IMAGES
+    ),
+]
+EncodeOption = Annotated[
+    Literal["jpeg", "png", "webp", "raw"] | None,
+    typer.Option(
+        "--encode",
+        help="Encode all images anew; raw: pixels, uint8 rows x columns x channels.",
+        rich_help_panel=IMAGES,
+        show_default="JPEG, PNG and WebP stay that, others become PNG",
+    ),
+]
+QualityOption = Annotated[
+    int,
+    typer.Option(
+        "--quality",
+        metavar="N",
+        min=1,
+        max=100,
+        help="Of JPEG and WebP.",
+        rich_help_panel=IMAGES,
+    ),
+]
+SubsamplingOption = Annotated[
+    Literal["4:2:0", "4:2:2", "4:4:4"],
+    typer.Option(
+        "--subsampling", help="How many of a JPEG's colours are stored.", rich_help_panel=IMAGES
+    ),
+]
+ColorOption = Annotated[
+    Literal["keep", "rgb", "grey"],
+    typer.Option(
+        "--color",
+        help="Make all images rgb or grey; raw pixels are rgb unless they are to be grey.",
+        rich_help_panel=IMAGES,
+    ),
+]
+BackgroundOption = Annotated[
+    str,
+    typer.Option(
+        "--background",
+        metavar="COLOR",
+        help="Behind transparent pixels, in JPEG and raw: white, #ff8800 ...",
+        rich_help_panel=IMAGES,
+    ),
+]
+OrientationOption = Annotated[
+    Literal["apply", "keep"],
+    typer.Option(
+        "--orientation",
+        help="Turn pixels upright as EXIF says, or keep the entry.",
+        rich_help_panel=IMAGES,
+    ),
+]
+IccOption = Annotated[
+    Literal["srgb", "keep"],
+    typer.Option(
+        "--icc",
+        help="Turn colours of other profiles into sRGB, or keep the profile.",
+        rich_help_panel=IMAGES,
     ),
 ]
 CheckOption = Annotated[

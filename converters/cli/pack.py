@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from fastconv.converters.cli import options
+from fastconv.converters.cli.encoding import encoding_of
 from fastconv.converters.cli.output import Out, counted, reporting
 from fastconv.converters.cli.progress import showing
 from fastconv.converters.cli.selection import left_out, selection
@@ -27,6 +28,16 @@ def command(
     shard_size: options.ShardSizeOption = None,
     shard_samples: options.ShardSamplesOption = None,
     index_for: options.IndexForOption = None,
+    resize: options.ResizeOption = None,
+    fit: options.FitOption = "cover",
+    enlarge: options.EnlargeOption = False,
+    encode: options.EncodeOption = None,
+    quality: options.QualityOption = 90,
+    subsampling: options.SubsamplingOption = "4:2:0",
+    color: options.ColorOption = "keep",
+    background: options.BackgroundOption = "white",
+    orientation: options.OrientationOption = "apply",
+    icc: options.IccOption = "srgb",
     no_labels: options.NoLabelsOption = False,
     labels: options.LabelsFileOption = None,
     classes: options.ClassesOption = None,
@@ -55,6 +66,18 @@ def command(
     with reporting("pack", json=json, quiet=quiet) as out:
         out.answer |= {"output": output, "format": format}
         sharding = how_to_cut(shard_size, shard_samples)
+        encoding = encoding_of(
+            resize=resize,
+            fit=fit,
+            enlarge=enlarge,
+            encode=encode,
+            quality=quality,
+            subsampling=subsampling,
+            color=color,
+            background=background,
+            orientation=orientation,
+            icc=icc,
+        )
         selected = selection(
             no_labels=no_labels,
             labels=labels,
@@ -75,6 +98,7 @@ def command(
                 options=parse_options(choose_writer(output, format), option or []),
                 sharding=sharding,
                 index_for=options.split_names(index_for),
+                encoding=encoding,
                 workers=workers,
                 check=check,
                 max_pixels=max_pixels or MAX_PIXELS,
