@@ -16,6 +16,7 @@ from fastconv.converters.indexes.kinds import (
     check_tools,
     every_index,
     index_files,
+    is_file,
     missing,
     names_below,
     wrong,
@@ -193,7 +194,7 @@ def refuse_beside(out: str, table_beside: bool) -> None:
     for name in names:
         if not os.path.lexists(name):
             continue
-        ours = os.path.isfile(name) and not os.path.islink(name)
+        ours = is_file(name)
         if ours and name.endswith(".safetensors"):
             try:
                 ours = load_index(out) is not None
@@ -227,10 +228,11 @@ def refuse_indexes(
     for name in new:
         path = os.path.join(os.path.dirname(out), name)
         others = packs_beside(out)
-        if name in own or name in absent or (overwrite and os.path.isfile(path) and not others):
+        if name in own or name in absent or (overwrite and is_file(path) and not others):
             continue
         owner = f", but perhaps that of {printable(others[0])}" if others else ""
-        remedy = "move it away" + ("" if others else ", or replace it with --overwrite")
+        spared = others or not is_file(path)
+        remedy = "move it away" + ("" if spared else ", or replace it with --overwrite")
         raise UsageError(
             f"{printable(path)}: is in the way, and not the index of {printable(out)}{owner}: "
             f"{remedy}"
@@ -261,8 +263,12 @@ def own_indexes(out: str) -> Files:
     except FastconvError as error:  # nothing there, or nothing of ours
         raise_refusal(error)
         return {}
-    others = {*missing(pack.folder, files), *wrong(pack.folder, files)}
-    return {name: make for name, make in files.items() if name not in others}
+    others = set(wrong(pack.folder, files))
+    return {
+        name: make
+        for name, make in files.items()
+        if name not in others and is_file(os.path.join(pack.folder, name))
+    }
 
 
 def raise_refusal(error: BaseException) -> None:

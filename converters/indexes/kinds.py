@@ -11,9 +11,12 @@ to the folder where the data files lie, and the bytes of each, which are made as
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
+
+import numpy as np
 
 from fastconv.converters.indexes import records, tars
 from fastconv.converters.indexes.pack import Files, IndexedPack
@@ -27,8 +30,10 @@ __all__ = [
     "check_tools",
     "every_index",
     "index_files",
+    "is_file",
     "missing",
     "names_below",
+    "resembles",
     "tools_of",
     "with_settings",
     "write_files",
@@ -150,6 +155,28 @@ def same_bytes(path: str, pieces: Iterable[bytes]) -> bool:
         return False
     with open(path, "rb") as file:
         return all(file.read(len(piece)) == piece for piece in pieces) and not file.read(1)
+
+
+def is_file(path: str) -> bool:
+    """Returns whether a path is a regular file, and no link to one."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def resembles(path: str, pieces: Iterable[bytes | memoryview]) -> bool:
+    """Returns whether a path is what is left of a file with these bytes: a file, no link, at least
+    half of whose bytes are theirs or zero."""
+    if not is_file(path):
+        return False
+    right = 0
+    with open(path, "rb") as file:
+        for piece in pieces:
+            should = np.frombuffer(piece, np.uint8)
+            there = np.frombuffer(file.read(len(should)), np.uint8)
+            right += int(np.count_nonzero((there == should[: len(there)]) | (there == 0)))
+        return 2 * right >= os.fstat(file.fileno()).st_size
 
 
 def with_settings(files: Files, folder: str) -> Files:

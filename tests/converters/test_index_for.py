@@ -117,7 +117,7 @@ def test_a_tool_without_an_index_is_refused_at_once(tree: Path) -> None:
 def test_damage_is_found_and_mended(tree: Path) -> None:
     out = shards(tree, "out", index_for=TOOLS)
     before = contents(out)
-    (out / "out-000001.idx").write_bytes(b"v1.2 nothing\n")
+    (out / "out-000001.idx").write_bytes(before["out-000001.idx"].replace(b"png", b"jpg"))
     (out / ".nv-meta/split.yaml").write_text("mine")
     (bad,) = verify(out).bad
     assert (bad.path, bad.reason) == ("out-000001.idx", "bad_record")
@@ -137,6 +137,103 @@ def test_a_single_file_is_mended_with_them(tree: Path) -> None:
     assert len(verify(out).bad) == 2
     repair(out, tree)
     assert contents(tree.parent) == before
+
+
+def put_in_the_way(path: Path, kind: str) -> None:
+    """Puts somebody's own file, folder or link at a path, whatever is there."""
+    whole = path.read_bytes() if path.exists() else b"mine"
+    path.unlink(missing_ok=True)
+    if kind == "folder":
+        path.mkdir()
+        (path / "mine").write_bytes(b"mine")
+    elif kind == "link":
+        (path.parent / "elsewhere").write_bytes(whole)
+        path.symlink_to("elsewhere")
+    elif kind == "dangling link":
+        path.symlink_to("nowhere")
+    else:
+        path.write_bytes(b"mine, and of nobody else")
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "link", "dangling link"])
+@pytest.mark.parametrize(
+    ("name", "beside"),
+    [
+        ("out.rec", "out.idx"),
+        ("out.rec", "out.lst"),
+        ("out.tfrecord", "out.tfrecord.idx"),
+        ("shards", "shards-000000.idx"),
+        ("shards", "index.json"),
+    ],
+)
+def test_mending_spares_what_is_called_like_an_index(
+    tree: Path, name: str, beside: str, kind: str
+) -> None:
+    out = tree.parent / name
+    if name == "shards":
+        shards(tree, name, index_for=TOOLS)
+        file, data = out / beside, out / "shards-000002.tar"
+    else:
+        pack(tree, out)
+        file, data = tree.parent / beside, out
+    damaged = bytearray(data.read_bytes())
+    damaged[-50] ^= 1
+    data.write_bytes(damaged)
+    put_in_the_way(file, kind)
+    before = contents(tree.parent)
+    with pytest.raises(UsageError, match=f"{beside}: .*: move (it|them) away"):
+        repair(out, tree)
+    assert contents(tree.parent) == before
+    assert file.is_symlink() == ("link" in kind)
+    assert not os.path.lexists(f"{out}.partial")
+    (tree.parent / "new").mkdir()
+    assert repair(out, tree, out=tree.parent / "new" / name).status == "done"
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "file"])
+def test_a_copy_of_the_same_name_spares_what_is_beside_it(tree: Path, kind: str) -> None:
+    out, new = tree.parent / "out.rec", tree.parent / "new/out.rec"
+    new.parent.mkdir()
+    pack(tree, out)
+    (tree.parent / "out.lst").write_bytes(b"")
+    put_in_the_way(new.with_suffix(".idx"), kind)
+    before = contents(tree.parent)
+    with pytest.raises(UsageError, match=r"new/out\.idx: exists already"):
+        repair(out, tree, out=new)
+    assert contents(tree.parent) == before
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "dangling link"])
+def test_packing_spares_what_is_no_file(tree: Path, kind: str) -> None:
+    out = tree.parent / "out.rec"
+    pack(tree, out)
+    put_in_the_way(out.with_suffix(".idx"), kind)
+    out.with_suffix(".lst").write_bytes(b"an index that is not of this pack")
+    (tree / "cat/0.png").rename(tree / "cat/8a.png")
+    before = contents(tree.parent)
+    with pytest.raises(UsageError, match=r"out\.idx: is in the way"):
+        pack(tree, out, overwrite=True)
+    assert contents(tree.parent) == before
+
+
+@pytest.mark.parametrize("damage", [0, 0.3, 0.9, "zeros", "flipped", "longer"])
+@pytest.mark.parametrize("beside", ["out.idx", "out.lst"])
+def test_a_damaged_index_is_still_known(tree: Path, beside: str, damage: object) -> None:
+    out, file = tree.parent / "out.rec", tree.parent / beside
+    pack(tree, out)
+    whole = contents(tree.parent)
+    data = bytearray(file.read_bytes())
+    if isinstance(damage, int | float):
+        del data[int(len(data) * damage) :]
+    elif damage == "zeros":
+        data = bytearray(len(data))
+    elif damage == "flipped":
+        data[::3] = bytes(byte ^ 1 for byte in data[::3])
+    else:
+        data += b"more"
+    file.write_bytes(data)
+    assert [bad.path for bad in repair(out, tree).mended] == [beside]
+    assert contents(tree.parent) == whole
 
 
 def test_a_mended_copy_spares_what_is_beside_it(tree: Path) -> None:
