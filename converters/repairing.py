@@ -87,6 +87,7 @@ def repair(
     source: str | os.PathLike[str],
     *,
     out: str | os.PathLike[str] | None = None,
+    classes: Sequence[str] | None = None,
     format: str | None = None,
     workers: int | None = None,
     progress: ProgressCallback | None = None,
@@ -103,6 +104,8 @@ def repair(
         pack: A pack that fastconv made.
         source: The folder that was packed, or what is left of it.
         out: Where the mended pack is to be; by default it replaces the damaged one.
+        classes: Names of the classes, where the pack was made with such: those without images are
+            in its table alone, which may be lost.
         format: Name of the pack's format; by default its contents tell it.
         workers: Number of processes that verify.
         progress: Called now and then, in this thread: for verifying, mending, and verifying again.
@@ -126,7 +129,7 @@ def repair(
     if checked is not None and not damage and checked.structure and not checked.warnings:
         return nothing_to_mend(checked, root, began)
     with translated_errors(final):
-        known = what_is_known(path, root, format)
+        known = what_is_known(path, root, format, classes)
         if out is None:
             refuse_replacing(path, known)
         else:
@@ -146,7 +149,8 @@ def repair(
                 )
             run = Mending(known, root, path, progress)
             copy = run.write(target)
-            if not known.fits and 2 * len([*run.taken, *run.lost]) > run.fields:
+            fits = known.fits or (2 * len(run.lost) <= run.fields and is_cut_short(path, copy))
+            if not fits and 2 * len([*run.taken, *run.lost]) > run.fields:
                 raise RepairFailedError(
                     f"{printable(path)}: is not the data of the table beside it, of which it has "
                     f"{run.fields - len(run.taken) - len(run.lost):,} of {run.fields:,} fields: "
@@ -159,7 +163,7 @@ def repair(
                     return nothing_to_mend(checked, root, began)
             check_copy(copy, known.meta.format, workers, progress, run.lost)
             report = run.report(final, damage, began)
-            if run.lost and not (report.mended and known.fits):
+            if run.lost and not (report.mended and fits):
                 raise nothing_mended(replace(report, output=None, mended=()))
             publish(target, path, copy, overwrite=out is None)
         except BaseException:
@@ -660,6 +664,30 @@ def first_difference(one: str, other: str) -> int | None:
                 unlike = np.frombuffer(left, np.uint8) != np.frombuffer(right, np.uint8)
                 return start + int(unlike.argmax())
     return None if sizes[0] == sizes[1] else min(sizes)
+
+
+def is_cut_short(pack: str, copy: str) -> bool:
+    """Returns whether the files of a pack hold nothing but the first bytes of their copies, with
+    zeros behind them where the disk lost the rest: there is nothing else in them to be lost."""
+    copies = dict(files_of(copy))
+    return all(starts_like(path, copies[name]) for name, path in files_of(pack) if name in copies)
+
+
+def starts_like(one: str, other: str) -> bool:
+    """Returns whether a file holds nothing but the first bytes of another, and zeros."""
+    with DataFile(one) as a, DataFile(other) as b:
+        sizes = os.fstat(a.fd).st_size, os.fstat(b.fd).st_size
+        ended = False
+        for start in range(0, sizes[0], WINDOW):
+            left = a.read(start, min(start + WINDOW, sizes[0]))
+            kept = left.rstrip(b"\0")
+            if ended and kept:
+                return False
+            right = b.read(min(start, sizes[1]), min(start + len(left), sizes[1]))
+            if not right.startswith(kept):
+                return False
+            ended = left != right
+    return True
 
 
 def check_copy(
