@@ -106,6 +106,61 @@ def test_a_folder_is_replaced_with_them(tree: Path) -> None:
         shards(tree, "out", overwrite=True)
 
 
+def test_index_files_that_went_are_named(tree: Path) -> None:
+    lines: list[str] = []
+    out = tree.parent / "out.tar"
+    pack(tree, out, index_for=["dali", "wids"], notice=lines.append)
+    pack(tree, out, index_for=["wids"], overwrite=True, notice=lines.append)
+    folder = shards(tree, "out", index_for=TOOLS, notice=lines.append)
+    shards(tree, "out", index_for=["timm", "energon"], overwrite=True, notice=lines.append)
+    shards(tree, "out", "parquet", overwrite=True, notice=lines.append)
+    shards(tree, "out", "recordio", overwrite=True, index_for=["dali"], notice=lines.append)
+    shards(tree, "out", "recordio", overwrite=True, notice=lines.append)
+    gone = "index files of the pack before went with it"
+    assert lines == [
+        f"{out}: {gone}: out.idx: fastconv index {out} --for dali makes new ones",
+        f"{folder}: {gone}: out-000000.idx, out-000001.idx, out-000002.idx, index.json: "
+        f"fastconv index {folder} --for dali,wids makes new ones",
+        f"{folder}: {gone}: out-000000.tar.idx, out-000001.tar.idx, out-000002.tar.idx, "
+        ".nv-meta/.info.json, .nv-meta/split.yaml and 2 more",
+        f"{folder}: {gone}: out.idx: fastconv index {folder} --for dali makes new ones",
+    ]
+
+
+def test_the_index_of_another_pack_is_noted(tree: Path) -> None:
+    """Nobody asked for it now, but the tool takes it for this pack's."""
+    out, lines = tree.parent / "out.tar", list[str]()
+    pack(tree, out, index_for=["dali", "wids"])
+    for name in (out.name, f"{out.name}.index.safetensors"):
+        (tree.parent / name).unlink()
+    (tree / "cat/0.png").unlink()
+    before = contents(tree.parent)
+    pack(tree, out, notice=lines.append)
+    make = f"fastconv index {out} --for"
+    assert lines == [
+        f"{tree.parent}/out.idx: is the index of another pack: {make} dali --overwrite replaces it",
+        f"{tree.parent}/out.json: is the index of another pack: {make} wids --overwrite replaces "
+        "it",
+    ]
+    assert before.items() <= contents(tree.parent).items()
+    report = verify(out)
+    assert report.status == "done"
+    assert [line.split(":")[0] for line in report.notices] == [
+        "beside it lies the index of another pack, out.idx",
+        "beside it lies the index of another pack, out.json",
+    ]
+    write_indexes(out, ["dali", "wids"], overwrite=True)
+    assert verify(out).notices == []
+
+
+def test_other_files_beside_it_are_not_noted(tree: Path) -> None:
+    out, lines = tree.parent / "out.tar", list[str]()
+    (tree.parent / "out.json").write_text('{\n  "annotations": []\n}')
+    (tree.parent / "out.idx").write_text("0\t0\n1\t200\n")  # that of a RecordIO
+    pack(tree, out, notice=lines.append)
+    assert (lines, verify(out).notices) == ([], [])
+
+
 def test_a_tool_without_an_index_is_refused_at_once(tree: Path) -> None:
     with pytest.raises(UsageError, match="LMDB has no index files, none for dali"):
         pack(tree, tree.parent / "out.lmdb", index_for=["dali"])
