@@ -844,6 +844,8 @@ class Run:
         self.journal.close()
         self.engine.close()  # so that an interrupt that comes later finds nothing left to stop
         self.target.publish(files, overwrite, about)
+        for line in self.output.notes:
+            self.notice(line)
         self.about = about
 
     def write_indexes(self, folder: str, meta: PackMeta, table: SampleTable) -> dict[str, str]:

@@ -32,6 +32,7 @@ from fastconv.converters.indexes.kinds import (
     every_index,
     index_files,
     missing,
+    strays,
     tools_of,
     wrong,
 )
@@ -319,9 +320,16 @@ class Verification:
 
     def check_indexes(self, indexed: IndexedPack) -> None:
         """Compares the index files that are there with what they should be."""
-        files = index_files(indexed, tools_of(indexed))
+        tools = tools_of(indexed)
+        files = index_files(indexed, tools)
         for name in wrong(indexed.folder, files):
             self.place(name, f"{printable(name)} is not the index of this pack")
+        others = strays(indexed, tools) if indexed.alone else {}
+        for name, tool in others.items():
+            self.notices.append(
+                f"beside it lies the index of another pack, {printable(name)}: fastconv index "
+                f"--for {tool} --overwrite makes its own"
+            )
         if absent := missing(indexed.folder, files):
             more = f" and {len(absent) - MOST_NAMES} more" if len(absent) > MOST_NAMES else ""
             names = ", ".join(map(printable, absent[:MOST_NAMES]))

@@ -383,8 +383,8 @@ SidecarOption = Annotated[
     list[str] | None,
     typer.Option(
         "--sidecar",
-        metavar="EXT",
-        help="Bring files of the same stem along, such as txt. May be given several times.",
+        metavar="EXT[,EXT]",
+        help="Bring files of the same stem along, such as txt.",
         rich_help_panel=SELECTION,
         show_default=False,
     ),

@@ -152,6 +152,8 @@ def parse_sample(text: str) -> int | float:
     found = SAMPLE.fullmatch(text)
     if found is None:
         raise typer.BadParameter(f"{text!r} is no number of samples: write 500, or 1%")
+    if float(found[1] or found[3]) == 0 or (found[2] and float(found[1]) > 100):
+        raise typer.BadParameter(f"{text!r} is not from 1 to all samples: write 500, or 1%")
     return float(found[1]) / 100 if found[2] else int(found[3])
 
 
