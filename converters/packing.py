@@ -128,6 +128,7 @@ def pack(
             done.
         PackFailedError: Nothing usable was found, or `strict` and something was bad.
         FastconvError: Something failed; nothing is left at `out` that was not there before.
+        Exception: What the program raises that gives `samples`, as it is.
     """
     began = time.monotonic()
     if not out or (source is None) == (samples is None):

@@ -168,6 +168,7 @@ class FastLoader(Iterable[Batch]):
             drop_last=drop_last,
             seed=seed,
             rows=rows,
+            dataset=whole._fingerprint,
         )
         self.device = None if device is None else torch.device(device)
         on_gpu = self.device is not None and self.device.type == "cuda"
@@ -218,9 +219,9 @@ class FastLoader(Iterable[Batch]):
     def state_dict(self) -> dict[str, Any]:
         """Returns the place after the last batch that was handed out, whatever is made ahead; JSON.
 
-        A loader of the same Dataset and seed that loads it goes on there, also one with another
+        A loader of the same samples and seed that loads it goes on there, also one with another
         number of workers, another batch size, or, with an `ExactDistributedSampler`, on another
-        number of ranks.
+        number of ranks. A pack is known by its id: one that was made again has the same.
         """
         return self._place.state_dict()
 
@@ -228,7 +229,7 @@ class FastLoader(Iterable[Batch]):
         """Lets the next pass go on from the place of a state, at once; those after it are whole.
 
         Raises:
-            UsageError: It is of another Dataset, seed or order.
+            UsageError: It is of another Dataset, seed or order, or names no place of an epoch.
         """
         self._place.load_state_dict(state)
 
@@ -546,7 +547,7 @@ def make_loader(
         raise UsageError(f"kind is {kind!r}: it can be 'auto', 'threads' or 'processes'")
     batches = EpochBatchSampler(
         len(dataset), batch_size, shuffle=shuffle, sampler=sampler, drop_last=drop_last, seed=seed,
-        rows=rows,
+        rows=rows, dataset=whole._fingerprint if isinstance(whole, PackDataset) else "",
     )  # fmt: skip
     if workers:
         more.setdefault("prefetch_factor", prefetch_factor or 2)

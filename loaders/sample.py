@@ -39,16 +39,21 @@ class Sample:
     """One sample that comes from a program, to be packed.
 
     Attributes:
-        path: Relative, with slashes, and another one for each sample: unpacking makes this file.
+        path: Text: relative, with slashes, without parts that are empty, `.` or `..`, and another
+            one for each sample: unpacking makes this file. One that no file can have, or that
+            another sample has, is bad, and the sample is left out.
         image: The image's bytes, of any format that is packed.
-        label: Name of its class, or an integer, or None.
-        sidecars: Other fields, name -> bytes: "txt", "json", "mask.png".
+        label: Name of its class, a text with at least one character; or an integer that fits into
+            64 bits; or None.
+        sidecars: Other fields, name -> bytes, or None where it has none: "txt", "json",
+            "mask.png", names that `--sidecar` takes. Unpacking makes a file beside the image of
+            each, called like the image with the name as extension.
     """
 
     path: str
     image: bytes | bytearray | memoryview
     label: str | int | None = None
-    sidecars: Mapping[str, bytes | bytearray | memoryview] = field(default_factory=dict)
+    sidecars: Mapping[str, bytes | bytearray | memoryview | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
