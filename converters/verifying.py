@@ -124,6 +124,11 @@ def verify(
     check_sample(sample, against)
     source = None if against is None else source_folder(against)
     reader = open_pack(pack, format, Wanted((), image_key, label_key))
+    if source is not None and reader.meta.encoding:
+        raise UsageError(
+            f"{printable(reader.path)}: its images were encoded anew when they were packed: they "
+            f"cannot be compared with {printable(source)}: leave out --against"
+        )
     rows = None if sample is None else chosen_rows(sample, seed, len(reader))
     size = bytes_of(reader, slice(None) if rows is None else rows)
     engine = engine_for(workers, len(reader) if rows is None else len(rows), size, decode)
