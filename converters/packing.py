@@ -465,7 +465,7 @@ class Run:
         # What is moved away from the first pass is not looked at again.
         self.journal.end_pass(0, [os.path.join(folder, shard.name) for shard in layout.shards])
         old, old_folder, rows = placed(table, layout), folder, np.flatnonzero(~dropped)
-        table = without(self.retold(table), dropped)
+        table = without(self.retold(table, dropped), dropped)
         new_layout, meta, folder = self.lay_out(1, table)
         gone = int(dropped.argmax()) if dropped.any() else len(old)
         kept = self.keep_shards(layout, old_folder, new_layout, folder, changed, gone)
@@ -537,17 +537,17 @@ class Run:
         self.anew = np.zeros(len(table), np.bool_)
         return layout, described(self.listing, self.writer, table), folder
 
-    def retold(self, table: SampleTable) -> SampleTable:
-        """Returns the table with paths that fit what images have become."""
+    def retold(self, table: SampleTable, dropped: npt.NDArray[np.bool_]) -> SampleTable:
+        """Returns the table with paths that fit what images have become, and says how many have
+        become something else."""
         if self.encoding is None:
             return table
         from fastconv.converters.reencoding import renamed
 
-        anew = int(np.count_nonzero(self.anew))
-        self.listing.notices.append(
-            f"{anew:,} images were encoded anew, {len(table) - anew:,} are as they were"
-        )
-        return renamed(table, self.anew)
+        anew = int(np.count_nonzero(self.anew & ~dropped))
+        same = int(np.count_nonzero(~dropped)) - anew
+        self.listing.notices.append(f"{anew:,} images were encoded anew, {same:,} are as they were")
+        return renamed(table, self.anew & ~dropped)
 
     def make_files(
         self, number: int, table: SampleTable, layout: Layout, folder: str,
