@@ -12,6 +12,7 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import Final, TypeVar
 
+from fastconv.loaders.beside import names_in
 from fastconv.loaders.errors import (
     NotAPackError,
     PackChangedError,
@@ -112,6 +113,13 @@ def _find_format(name: str) -> type[Reader]:
             problem = problem or error
     if problem is not None:
         raise problem
+    endings = tuple(ending for reader in READERS.installed() for ending in reader.suffixes)
+    packs = sorted(inside for inside in names_in(name) if inside.lower().endswith(endings))
+    if packs:
+        raise NotAPackError(
+            f"{printable(name)}: holds packs, and is none itself: name one, such as "
+            f"{printable(os.path.join(name, packs[0]))}"
+        )
     raise NotAPackError(
         f"{printable(name)}: not a pack that fastconv can read (formats: "
         f"{', '.join(READERS.names())})"

@@ -166,3 +166,14 @@ def test_a_folder_of_packs(fastconv: Any, images: Path, tmp_path: Path, name: st
     assert done.err == f"error: {folder}: {one}\n"
     pack(images, folder / f"2.{name}")
     assert f"{folder}: holds 2 packs, each a " in fastconv("verify", folder).err
+
+
+@pytest.mark.parametrize("name", ["1.h5", "1.lmdb"])
+def test_a_folder_that_holds_a_pack(fastconv: Any, images: Path, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    pack(images, folder / name)
+    done = fastconv("verify", folder)
+    assert done.code != 0
+    words = f"holds packs, and is none itself: name one, such as {folder}/{name}"
+    assert done.err.startswith(f"error: {folder}: {words}\n")

@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from tests.converters import places
 from tests.support import OUTS, captions
 
 from fastconv.converters import (
@@ -244,6 +245,34 @@ def test_any_byte_between_the_samples(
         else:
             assert not told, place
         write(packed.parent, whole)
+
+
+@pytest.mark.parametrize("name", BESIDE, indirect=True)
+def test_every_kind_of_byte_between_the_samples(
+    packed: Path, whole: dict[str, bytes], tree: Path
+) -> None:
+    file = places.data_file(packed)
+    for what, place in places.PLACES[file.suffix](packed).items():
+        change(file, place)
+        report = repair(packed, tree)
+        assert (report.status, contents(packed) == whole) == ("done", True), what
+        assert (report.output, report.bad) == (str(packed), []), what
+
+
+@pytest.mark.parametrize(
+    "name", ["pack.tfrecord", "tfrecords", "pack.rec", "records"], indirect=True
+)
+def test_index_files(packed: Path, whole: dict[str, bytes], tree: Path) -> None:
+    files = [name for name in whole if Path(name).suffix in (".idx", ".lst")]
+    assert len(files) == (3 if packed.is_dir() else 1) * (1 + (DATA[3] in str(sorted(whole))))
+    for name in files:
+        file, data = packed.parent / name, whole[name]
+        middle = len(data) // 2
+        flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+        for damaged in (flipped, data[:middle], data + b"\n", b"", bytes(len(data))):
+            file.write_bytes(damaged)
+            report = is_mended(packed, tree, whole)
+            assert [bad.path for bad in report.mended] == [file.name]
 
 
 def text_places(path: Path) -> dict[str, int]:
