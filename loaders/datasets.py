@@ -43,7 +43,7 @@ from fastconv.loaders.errors import (
 from fastconv.loaders.joined import JoinedReader, fingerprint, open_packs
 from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.nvjpeg import Encoded
-from fastconv.loaders.open import find_format, require_path, retried
+from fastconv.loaders.open import find_format, path_of, require_path, retried
 from fastconv.loaders.reader import READERS, Reader, Wanted
 from fastconv.loaders.sample import IMAGE
 from fastconv.loaders.table import SampleTable
@@ -713,7 +713,7 @@ def _no_image(reader: Reader, row: int) -> NoReturn:
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:
-    given = os.fsdecode(path)
+    given = path_of(path)
     return given if os.path.isabs(given) else os.path.join(os.getcwd(), given)
 
 
@@ -746,6 +746,8 @@ class JoinedDataset(PackDataset):
     format = JoinedReader.name
 
     def __init__(self, paths: Sequence[str | os.PathLike[str]], *args: Any, **options: Any) -> None:
+        if not isinstance(paths, Iterable):
+            raise UsageError(f"the path of a pack is text, not {type(paths).__name__}")
         self.paths = tuple(map(_absolute, paths))
         super().__init__("", *args, **options)
 

@@ -55,7 +55,9 @@ class WalkOptions:
             raise UsageError(f"class order {self.class_order!r} is unknown: use sorted or natural")
         wrong = [name for name in self.classes or () if not is_name(name)]
         if wrong:
-            raise UsageError(f"class {wrong[0]!r}: give the name of a class, a text")
+            raise UsageError(
+                f"class {wrong[0]!r:.60} is no name: classes are texts, not empty and without NUL"
+            )
         twice = [name for name, count in Counter(self.classes or ()).items() if count > 1]
         if twice:
             raise UsageError(f"class {printable(twice[0])!r} is given twice: each has one number")

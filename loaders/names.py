@@ -60,7 +60,7 @@ def class_names(names: Sequence[object]) -> tuple[str, ...]:
 
 
 def unique_names(
-    names: Sequence[bytes | None], numbers: Sequence[int], word: str = "row"
+    names: Sequence[bytes | None], numbers: Sequence[int], word: str = "sample"
 ) -> list[bytes]:
     """Returns a name of its own for each sample: by its number where it has none, or where another
     sample before it has the same.

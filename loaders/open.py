@@ -18,13 +18,15 @@ from fastconv.loaders.errors import (
     PackChangedError,
     PackError,
     PackNotFoundError,
+    UsageError,
     printable,
 )
 from fastconv.loaders.files import inode_at, unreadable
 from fastconv.loaders.index import index_path
+from fastconv.loaders.names import is_name
 from fastconv.loaders.reader import NOTHING, READERS, Reader, Wanted
 
-__all__ = ["find_format", "open_pack", "require_path", "retried"]
+__all__ = ["find_format", "open_pack", "path_of", "require_path", "retried"]
 
 PATIENCE_S: Final = 10.0
 """How long a pack may be in the middle of being replaced; moving its files takes microseconds,
@@ -34,6 +36,21 @@ PAUSE_S: Final = 2e-3
 """Between two attempts."""
 
 T = TypeVar("T")
+
+
+def path_of(path: str | os.PathLike[str]) -> str:
+    """Returns the path of a pack as text.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        raise UsageError(f"the path of a pack is text, not {type(path).__name__}") from None
+    if not is_name(name):
+        raise UsageError(f"the path of a pack cannot be {printable(name)!r}")
+    return name
 
 
 def require_path(path: str) -> None:
@@ -95,10 +112,11 @@ def find_format(path: str | os.PathLike[str]) -> type[Reader]:
 
     Raises:
         PackNotFoundError: There is nothing at the path.
+        UsageError: It is no path.
         NotAPackError: No installed format recognises it.
         PackError: The system does not let us look at it, or it is a pipe, socket or device.
     """
-    name = os.fsdecode(path)
+    name = path_of(path)
     return retried(name, lambda: _find_format(name))
 
 
@@ -140,7 +158,7 @@ def open_pack(
         UsageError: There is no format of that name.
         PackError: It cannot be read.
     """
-    name = os.fsdecode(path)
+    name = path_of(path)
 
     def attempt() -> Reader:
         require_path(name)

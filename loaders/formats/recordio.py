@@ -37,6 +37,7 @@ from fastconv.loaders.errors import NotAPackError, printable
 from fastconv.loaders.files import MappedFile, first_bytes, map_file, open_file
 from fastconv.loaders.kinds import KINDS, START_BYTES, kind_code_of_start
 from fastconv.loaders.meta import PackMeta, Shard
+from fastconv.loaders.names import unique_names
 from fastconv.loaders.reader import MappedReader
 from fastconv.loaders.sample import BadFile, Reason
 from fastconv.loaders.table import SampleTable
@@ -601,6 +602,7 @@ class Columns:
                     self.paths[rows], self.number[rows], self.kind[rows], strict=True
                 )
             ]
+        entries = unique_names(entries, range(count))  # lists beside several files may agree
         extra = np.array(self.extra, np.uint32)
         return SampleTable(
             fields=fields,
