@@ -25,6 +25,7 @@ KINDS = (
     "ppm", "pgm", "pbm", "pam", "pfm", "qoi", "ico", "cur", "icns", "tga", "dds", "psd",
     "pcx", "dcx", "sgi", "ras", "xbm", "xpm", "fits", "im", "msp", "blp", "ftex", "pxr",
     "exr", "hdr", "npy", "fli", "pcd", "gbr", "spider", "imt", "mcidas",
+    "raw",  # pixels as they are: see `fastconv.loaders.raw`
 )  # fmt: skip
 """Names of image fields, in the order of their codes in the sample table."""
 
@@ -44,7 +45,7 @@ _SIGNATURES = tuple(
 )  # fmt: skip
 
 # Fields of other uses, and names that mostly stand for something else ("gbr" is a circuit board).
-_NO_EXTENSION = ("bin", "npy", "im", "gbr", "spider", "imt", "mcidas")
+_NO_EXTENSION = ("bin", "npy", "im", "gbr", "spider", "imt", "mcidas", "raw")
 
 EXTENSIONS = MappingProxyType(
     {
@@ -67,6 +68,7 @@ FORMAT_NAMES = MappingProxyType(
         "jp2": "JPEG 2000", "j2k": "JPEG 2000", "ras": "Sun raster", "psd": "Photoshop",
         "exr": "OpenEXR", "hdr": "Radiance HDR", "npy": "NumPy", "pcd": "Photo CD",
         "gbr": "GIMP brush", "pxr": "Pixar", "im": "IFUNC image", "imt": "IM Tools",
+        "raw": "raw pixels",
     }
 )  # fmt: skip
 """Kind -> the format's name as people write it, for messages."""

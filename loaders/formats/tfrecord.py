@@ -26,6 +26,7 @@ from fastconv.loaders.files import MappedFile, first_bytes, map_file, unreadable
 from fastconv.loaders.index import index_path
 from fastconv.loaders.kinds import KINDS, START_BYTES, kind_code, kind_code_of_start, kind_of_name
 from fastconv.loaders.meta import PackMeta, Shard
+from fastconv.loaders.raw import is_shape
 from fastconv.loaders.reader import NOTHING, Wanted
 from fastconv.loaders.sample import IMAGE, BadFile, Reason
 from fastconv.loaders.table import SampleTable
@@ -60,7 +61,8 @@ SIDECAR_NAME = re.compile(rb"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 
 FORMATS = {kind: {"jpg": "JPEG", "tif": "TIFF"}.get(kind, kind.upper()).encode() for kind in KINDS}
 """Kind -> `image/format`."""
-KIND_OF_FORMAT = {format: kind for kind, format in FORMATS.items()}
+KIND_OF_FORMAT = {format: kind for kind, format in FORMATS.items() if kind != "raw"}
+"""The kind that a format's name tells by itself: raw pixels have to fit their height and width."""
 PIXELS = (b"image/width", b"image/height")
 TEXTS = (b"image/filename", b"image/format", b"image/class/text")
 MOST_UNUSED = 1000
@@ -327,9 +329,15 @@ class TableBuilder:
         stored = (number for name in self.label_names if (number := numbers[name]) is not None)
         label = next(stored, self.base - 1) - self.base
         text = {name: data[slice(*values.get(name, (0, 0)))] for name in TEXTS}
-        start, _ = values[image]
+        start, stop = values[image]
         path = os.fsdecode(text[b"image/filename"])
-        kind = kind_of(data[start : start + START_BYTES], text[b"image/format"], path)
+        width, height = (
+            pixels if 0 < (pixels := numbers[name] or 0) < 1 << 31 else 0 for name in PIXELS
+        )
+        if text[b"image/format"] == FORMATS["raw"] and is_shape(width, height, stop - start):
+            kind = "raw"  # whatever its first bytes look like
+        else:
+            kind = kind_of(data[start : start + START_BYTES], text[b"image/format"], path)
         if not path or "\0" in path:
             path = f"{len(self.paths):08d}.{kind}"
         self.put(IMAGE, place, values[image])
@@ -342,9 +350,8 @@ class TableBuilder:
         if label != -1 and self.named:
             name = text[b"image/class/text"]
             self.named = bool(name) and self.texts.setdefault(label, name) == name
-        for column, name in zip(self.pixels, PIXELS, strict=True):
-            pixels = numbers[name] or 0
-            column.append(pixels if 0 < pixels < 1 << 31 else 0)
+        for column, pixels in zip(self.pixels, (width, height), strict=True):
+            column.append(pixels)
         return True
 
     def put(self, field: str, place: int, value: tuple[int, int]) -> None:
