@@ -119,6 +119,7 @@ class Listing:
         notices: Lines about what to know.
         generated: Fields that are no files, name -> (uint8 (B,), uint64 (N + 1,) offsets); both
             empty where the source is a pack, which has them as fields.
+        width, height: uint32 (N,), in pixels, 0 where they are not known yet; None: nowhere.
     """
 
     root: str
@@ -136,6 +137,8 @@ class Listing:
     warnings: list[str]
     notices: list[str]
     generated: dict[str, tuple[Bytes, Places]] = field(default_factory=dict)
+    width: npt.NDArray[np.uint32] | None = None
+    height: npt.NDArray[np.uint32] | None = None
 
     def __len__(self) -> int:
         return int(self.label.shape[0])
