@@ -330,4 +330,6 @@ def listed(reader: Reader, output: Output) -> Listing:
         notices=list(reader.notices),
         # Their bytes are fields like others.
         generated={name: nothing for name in meta.generated if name in fields},
+        width=table.width,
+        height=table.height,
     )

@@ -19,6 +19,7 @@ from fastconv.loaders.filenames import kind_code_of_name
 from fastconv.loaders.kinds import kind_code
 from fastconv.loaders.listing import Ignored, Ints, Listing, WalkOptions
 from fastconv.loaders.meta import LabelKind
+from fastconv.loaders.raw import CHANNELS, RAW
 from fastconv.loaders.sample import IMAGE, BadFile, Sample
 from fastconv.loaders.table import SampleTable
 
@@ -69,6 +70,7 @@ class Columns:
         self.number = {name: label for label, name in enumerate(classes or ())}
         self.kind_of_labels: LabelKind = "none"
         self.label, self.kind = array("q"), array("B")
+        self.width, self.height = array("I"), array("I")
         self.paths, self.path_end = bytearray(), array("q", [0])
         self.offset = {IMAGE: array("q")}
         self.size = {IMAGE: array("q")}
@@ -89,7 +91,7 @@ class Columns:
         if problem := problem_of_path(sample.path):
             self.bad.append(BadFile(sample.path, "unsafe_path", problem))
             return
-        label = self.label_of(sample)
+        label, (width, height) = self.label_of(sample), pixels_of(sample)
         for name in sample.sidecars.keys() - (self.size.keys() - {IMAGE}):
             WalkOptions(sidecars=(name,))  # refuses what cannot be a field
             self.size[name] = array("q", [-1]) * len(self)
@@ -104,7 +106,10 @@ class Columns:
                 self.place += view.nbytes
         self.label.append(label)
         # An image that does not say what it is, is told by its bytes.
-        self.kind.append(kind_code_of_name(sample.path.rpartition("/")[2]) or kind_code("jpg"))
+        kind = RAW if width else kind_code_of_name(sample.path.rpartition("/")[2])
+        self.kind.append(kind or kind_code("jpg"))
+        self.width.append(width)
+        self.height.append(height)
         self.paths += os.fsencode(sample.path)
         self.path_end.append(len(self.paths))
 
@@ -172,8 +177,8 @@ class Columns:
             fields=names,
             label=label,
             kind=np.array(self.kind, np.uint8),
-            width=np.zeros(count, np.uint32),
-            height=np.zeros(count, np.uint32),
+            width=np.array(self.width, np.uint32),
+            height=np.array(self.height, np.uint32),
             path_bytes=np.frombuffer(self.paths, np.uint8),
             path_offset=np.array(self.path_end, np.int64).astype(np.uint64),
             shard_row=np.array([0, count], np.int64),
@@ -207,8 +212,33 @@ class Columns:
             ignored=Ignored(),
             warnings=warnings,
             notices=[],
+            width=table.width,
+            height=table.height,
         )
         return listing, places, rows
+
+
+def pixels_of(sample: Sample) -> tuple[int, int]:
+    """Returns width and height of an image that is given as pixels; 0, 0 where it is a file.
+
+    Raises:
+        UsageError: It is an array of something else, or its path is not that of a `.npy`.
+    """
+    image = sample.image
+    if not isinstance(image, np.ndarray) or image.ndim == 1:
+        return 0, 0
+    rows, columns, channels = (*image.shape, 1)[:3] if image.ndim < 4 else (0, 0, 0)
+    if image.dtype != np.uint8 or not rows * columns or channels not in CHANNELS:
+        raise UsageError(
+            f"{printable(sample.path)}: its image is an array of {image.dtype} {image.shape}: "
+            "pixels are uint8 (rows, columns) or (rows, columns, 1, 3 or 4)"
+        )
+    if not sample.path.endswith(".npy"):
+        raise UsageError(
+            f"{printable(sample.path)}: its image is given as pixels: let the path end in .npy, "
+            "which is what unpacking makes of them"
+        )
+    return columns, rows
 
 
 def bytes_of(sample: Sample, name: str, data: object) -> memoryview:
@@ -218,6 +248,8 @@ def bytes_of(sample: Sample, name: str, data: object) -> memoryview:
         UsageError: It is something else.
     """
     try:
+        if isinstance(data, np.ndarray):
+            data = np.ascontiguousarray(data)
         return memoryview(data).cast("B")  # type: ignore[arg-type]
     except TypeError:
         raise UsageError(
