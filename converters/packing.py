@@ -722,13 +722,11 @@ class Run:
             arrays: dict[str, Array] = {
                 "label": table.label[start:stop],
                 "kind": table.kind[start:stop],
+                "width": table.width[start:stop],
+                "height": table.height[start:stop],
             }
             if framed and self.writer.sealed:
-                arrays |= {
-                    "width": table.width[start:stop],
-                    "height": table.height[start:stop],
-                    "extra": table.extra_bytes(slice(start, stop)),
-                }
+                arrays["extra"] = table.extra_bytes(slice(start, stop))
             for name, size, offset, base in zip(
                 table.fields, table.size, layout.offset, layout.base, strict=True
             ):

@@ -45,14 +45,19 @@ class Cut(NamedTuple):
 
 
 def new_table(listing: Listing) -> SampleTable:
-    """Returns the table of a listing's rows; checksums, pixels and places are to be filled in."""
+    """Returns the table of a listing's rows; checksums, places and unknown pixels are to be filled
+    in."""
     count = len(listing)
+    width, height = (
+        np.zeros(count, np.uint32) if column is None else column.copy()
+        for column in (listing.width, listing.height)
+    )
     return SampleTable(
         fields=listing.fields,
         label=listing.label,
         kind=listing.kind,
-        width=np.zeros(count, np.uint32),
-        height=np.zeros(count, np.uint32),
+        width=width,
+        height=height,
         path_bytes=listing.path_bytes,
         path_offset=listing.path_offset,
         shard_row=np.array([0, count], np.int64),

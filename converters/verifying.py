@@ -569,7 +569,7 @@ class Verification:
     def check_rows(self, rows: Rows, keep: bool = False) -> None:
         """Checks the fields of some rows as the reader gives them, in this process."""
         reader = self.reader
-        check = FieldCheck(reader.table.kind, reader.table.checksum, self.decode, self.max_pixels)
+        check = FieldCheck(reader.table, reader.table.checksum, self.decode, self.max_pixels)
         check.found = list(self.checksum) if keep else []
         reader.hint(rows, range(len(reader.meta.fields)))
         for row in rows.tolist():

@@ -106,6 +106,7 @@ class Listing:
         encoding: What images became when the source was packed, or become now.
         generated: Fields that are no files, name -> (uint8 (B,), uint64 (N + 1,) offsets); both
             empty where the source is a pack, which has them as fields.
+        width, height: uint32 (N,), in pixels, 0 where they are not known yet; None: nowhere.
     """
 
     root: str
@@ -124,6 +125,8 @@ class Listing:
     notices: list[str]
     encoding: dict[str, Any] = field(default_factory=dict)
     generated: dict[str, tuple[Bytes, Places]] = field(default_factory=dict)
+    width: npt.NDArray[np.uint32] | None = None
+    height: npt.NDArray[np.uint32] | None = None
 
     def __len__(self) -> int:
         return int(self.label.shape[0])

@@ -21,6 +21,7 @@ from fastconv.loaders.kinds import kind_code
 from fastconv.loaders.listing import Ignored, Ints, Listing, WalkOptions
 from fastconv.loaders.meta import LabelKind
 from fastconv.loaders.names import is_name
+from fastconv.loaders.raw import CHANNELS, RAW
 from fastconv.loaders.sample import IMAGE, BadFile, Sample
 from fastconv.loaders.table import SampleTable
 
@@ -80,6 +81,7 @@ class Columns:
         self.number = {name: label for label, name in enumerate(classes or ())}
         self.kind_of_labels: LabelKind = "none"
         self.label, self.kind = array("q"), array("B")
+        self.width, self.height = array("I"), array("I")
         self.paths, self.path_end = bytearray(), array("q", [0])
         self.offset = {IMAGE: array("q")}
         self.size = {IMAGE: array("q")}
@@ -101,7 +103,7 @@ class Columns:
         if problem := problem_of_path(sample.path):
             self.bad.append(BadFile(sample.path, "unsafe_path", problem))
             return
-        label = self.label_of(sample)
+        label, (width, height) = self.label_of(sample), pixels_of(sample)
         for name in sample.sidecars.keys() - (self.size.keys() - {IMAGE}):
             self.check_field(sample, name)
             self.size[name] = array("q", [-1]) * len(self)
@@ -116,7 +118,10 @@ class Columns:
                 self.place += view.nbytes
         self.label.append(label)
         # An image that does not say what it is, is told by its bytes.
-        self.kind.append(kind_code_of_name(sample.path.rpartition("/")[2]) or kind_code("jpg"))
+        kind = RAW if width else kind_code_of_name(sample.path.rpartition("/")[2])
+        self.kind.append(kind or kind_code("jpg"))
+        self.width.append(width)
+        self.height.append(height)
         self.paths += os.fsencode(sample.path)
         self.path_end.append(len(self.paths))
         self.number_of_row.append(self.given - 1)
@@ -188,8 +193,8 @@ class Columns:
             fields=names,
             label=label,
             kind=np.array(self.kind, np.uint8),
-            width=np.zeros(count, np.uint32),
-            height=np.zeros(count, np.uint32),
+            width=np.array(self.width, np.uint32),
+            height=np.array(self.height, np.uint32),
             path_bytes=np.frombuffer(self.paths, np.uint8),
             path_offset=np.array(self.path_end, np.int64).astype(np.uint64),
             shard_row=np.array([0, count], np.int64),
@@ -222,6 +227,8 @@ class Columns:
             ignored=Ignored(),
             warnings=warnings,
             notices=[],
+            width=table.width,
+            height=table.height,
         )
         return listing, places, rows
 
@@ -233,6 +240,32 @@ class Columns:
         what = "a file and a folder" if clash.folder else "two files"
         whose = "" if number == other else f", one by sample {other}"
         return f"sample {number}: {printable(clash.path)} would be {what}{whose}"
+
+
+def pixels_of(sample: Sample) -> tuple[int, int]:
+    """Returns width and height of an image that is given as pixels; 0, 0 where it is a file."""
+    image = sample.image
+    if not isinstance(image, np.ndarray) or image.ndim == 1:
+        return 0, 0
+    return image.shape[1], image.shape[0]
+
+
+def problem_of_pixels(path: str, image: object) -> str:
+    """Returns what keeps an array from being an image, "" where nothing does."""
+    if not isinstance(image, np.ndarray) or image.ndim == 1:
+        return ""
+    rows, columns, channels = (*image.shape, 1)[:3] if 1 < image.ndim < 4 else (0, 0, 0)
+    if image.dtype != np.uint8 or not rows * columns or channels not in CHANNELS:
+        return (
+            f"its image is an array of {image.dtype} {image.shape}: pixels are uint8 (rows, "
+            "columns) or (rows, columns, 1, 3 or 4)"
+        )
+    if not path.endswith(".npy"):
+        return (
+            "its image is given as pixels: let the path end in .npy, which is what unpacking "
+            "makes of them"
+        )
+    return ""
 
 
 def same_bytes(
@@ -259,8 +292,10 @@ def problem_of(sample: object) -> str:
     path, label, sidecars = sample.path, sample.label, sample.sidecars
     if not isinstance(path, str):
         return f": its path is {type(path).__name__}, not text"
-    problem = ""
-    if bytes_of(sample.image) is None:
+    problem = problem_of_pixels(path, sample.image)
+    if problem:
+        pass
+    elif bytes_of(sample.image) is None:
         problem = f"its image is a {type(sample.image).__name__}: give the bytes of a file"
     elif isinstance(label, bool) or not (label is None or isinstance(label, str | SupportsIndex)):
         problem = (

@@ -38,7 +38,8 @@ from fastconv.loaders.files import MappedFile, first_bytes, map_file, open_file
 from fastconv.loaders.kinds import KINDS, START_BYTES, kind_code_of_start
 from fastconv.loaders.meta import PackMeta, Shard
 from fastconv.loaders.names import unique_names
-from fastconv.loaders.reader import MappedReader
+from fastconv.loaders.raw import Pixels
+from fastconv.loaders.reader import MappedReader, Reader
 from fastconv.loaders.sample import BadFile, Reason
 from fastconv.loaders.table import SampleTable
 
@@ -128,6 +129,12 @@ class RecordIOReader(BesideReader):
 
     def load(self, row: int, slot: int = 0) -> bytes | None:
         return self._joined(row) if row in self._split and not slot else super().load(row, slot)
+
+    def fill(self, rows: npt.NDArray[np.int64], places: Sequence[Pixels]) -> None:
+        if self._split.isdisjoint(rows.tolist()):
+            super().fill(rows, places)
+        else:
+            Reader.fill(self, rows, places)
 
     def _joined(self, row: int) -> bytes:
         """Returns a split image, put together."""

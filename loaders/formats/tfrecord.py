@@ -32,6 +32,7 @@ from fastconv.loaders.names import (
     problem_of_field,
     unique_names,
 )
+from fastconv.loaders.raw import is_shape
 from fastconv.loaders.reader import NOTHING, Wanted
 from fastconv.loaders.sample import IMAGE, BadFile, Reason
 from fastconv.loaders.table import SampleTable
@@ -66,7 +67,8 @@ LABEL_NAMES = (b"image/class/label", b"label")
 
 FORMATS = {kind: {"jpg": "JPEG", "tif": "TIFF"}.get(kind, kind.upper()).encode() for kind in KINDS}
 """Kind -> `image/format`."""
-KIND_OF_FORMAT = {format: kind for kind, format in FORMATS.items()}
+KIND_OF_FORMAT = {format: kind for kind, format in FORMATS.items() if kind != "raw"}
+"""The kind that a format's name tells by itself: raw pixels have to fit their height and width."""
 PIXELS = (b"image/width", b"image/height")
 TEXTS = (b"image/filename", b"image/format", b"image/class/text")
 TOLD = (b"image/", PACK)
@@ -344,9 +346,15 @@ class TableBuilder:
         if label < -(1 << 63):
             self.too_small, label = self.too_small + 1, -1
         text = {name: data[slice(*values.get(name, (0, 0)))] for name in TEXTS}
-        start, _ = values[image]
+        start, stop = values[image]
         path = os.fsdecode(text[b"image/filename"])
-        kind = kind_of(data[start : start + START_BYTES], text[b"image/format"], path)
+        width, height = (
+            pixels if 0 < (pixels := numbers[name] or 0) < 1 << 31 else 0 for name in PIXELS
+        )
+        if text[b"image/format"] == FORMATS["raw"] and is_shape(width, height, stop - start):
+            kind = "raw"  # whatever its first bytes look like
+        else:
+            kind = kind_of(data[start : start + START_BYTES], text[b"image/format"], path)
         if not path or "\0" in path:
             path = f"{len(self.paths):08d}.{kind}"
         self.put(IMAGE, place, values[image])
@@ -364,9 +372,8 @@ class TableBuilder:
         if label != -1 and self.named:
             name = text[b"image/class/text"]
             self.named = bool(name) and self.texts.setdefault(label, name) == name
-        for column, name in zip(self.pixels, PIXELS, strict=True):
-            pixels = numbers[name] or 0
-            column.append(pixels if 0 < pixels < 1 << 31 else 0)
+        for column, pixels in zip(self.pixels, (width, height), strict=True):
+            column.append(pixels)
         return True
 
     def put(self, field: str, place: int, value: tuple[int, int]) -> None:

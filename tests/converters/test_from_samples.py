@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given as given_
 from hypothesis import settings
@@ -74,6 +75,25 @@ def test_classes_that_are_given(tmp_path: Path) -> None:
             pack(
                 samples=[Sample("a.png", png(1), label)], out=tmp_path / "o.h5", classes=("x", "y")
             )
+
+
+def test_pixels_are_given_as_arrays(tmp_path: Path) -> None:
+    array = np.zeros((2, 3, 3), np.uint8)
+    file = np.frombuffer(png(1), np.uint8)  # the bytes of a file, as numpy may have read them
+    pack(samples=[Sample("a.npy", array, 1), Sample("b.png", file, 2)], out=tmp_path / "out.tar")
+    assert [kind for _, kind in open_dataset(tmp_path / "out.tar", decode=None)] == [1, 2]
+    assert open_dataset(tmp_path / "out.tar", decode=None)[1] == (png(1), 2)
+    cases: list[tuple[str, Any, str]] = [
+        ("a.npy", array.astype(np.float32), r"a\.npy: its image is an array of float32 \(2, 3"),
+        ("a.npy", np.zeros((2, 3, 2), np.uint8), "1, 3 or 4"),
+        ("a.npy", np.zeros((0, 3, 3), np.uint8), "pixels are uint8"),
+        ("a.npy", np.zeros((2, 2, 3, 3), np.uint8), "pixels are uint8"),
+        ("a.png", array, r"a\.png: its image is given as pixels: let the path end in \.npy"),
+    ]
+    for name, wrong, words in cases:
+        with pytest.raises(UsageError, match=words):
+            pack(samples=[Sample(name, wrong)], out=tmp_path / "other.tar")
+        assert not (tmp_path / "other.tar").exists()
 
 
 def test_what_is_bad_is_named_and_the_rest_is_packed(tmp_path: Path) -> None:
