@@ -40,7 +40,7 @@ interop: $(INTEROP)/run.stamp  ## Test with the libraries of other projects (2.7
 examples: $(EXAMPLES)/run.stamp  ## Test examples/, also those for Lightning and Hugging Face Trainer
 	FASTCONV_EXAMPLES=1 $(EXAMPLES)/bin/python -m pytest tests/examples $(ARGS)
 
-torture: $(TEST)  ## Kill, cut power and fill disks, over and over (30 minutes; root sees more)
+torture: $(TEST)  ## Kill, cut power and fill disks, over and over (an hour; root sees more)
 	$(PY) -m pytest tests/contract/test_replacement.py -m torture -q -o timeout=600 -o faulthandler_timeout=500
 	$(PY) -m pytest tests/torture -p no:xdist -q -o timeout=1200 -o faulthandler_timeout=1100 $(ARGS)
 

@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
 BENCHMARKS = {
     "pack": ["--count", "1000", "--rounds", "3"],
     "convert": ["--count", "1000", "--rounds", "2"],
+    "encode": ["--count", "200", "--rounds", "1", "--batches", "3", "--compared", "20"],
     "read": ["--count", "1000", "--rounds", "3", "--samples", "1000", "--batches", "5"],
     "loaders": ["--count", "1000", "--rounds", "1", "--batches", "5"],
     "cold": ["--count", "1000", "--rounds", "1", "--samples", "500"],

@@ -22,10 +22,12 @@ def decoder(geometry: Geometry) -> Decoder:
 
 
 def batches(options: Options) -> Iterator[Any]:
-    """Yields batches; the ways are "threads" and "processes"."""
-    kind: Literal["threads", "processes"] = "threads" if options.way == "threads" else "processes"
+    """Yields batches; the ways are "threads" and "processes", and "stored": threads, with images
+    that have the size already."""
+    kind: Literal["threads", "processes"] = "processes" if options.way == "processes" else "threads"
+    decode = CenterCrop(SIZE) if options.way == "stored" else decoder(options.geometry)
     loader = make_loader(
-        open_dataset(options.data or options.photos, decode=decoder(options.geometry)),
+        open_dataset(options.data or options.photos, decode=decode),
         options.batch,
         kind=kind,
         shuffle=True,

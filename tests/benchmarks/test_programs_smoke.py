@@ -14,6 +14,7 @@ from PIL import Image
 
 DECODE = ("RandomResizedCrop(224, flip=0.5)", "Decoding a JPEG", "Resizing", "Pixels")
 COLD = ("Stored bytes", "Decoded, RandomResizedCrop(224)")
+ENCODE = ("Resize short=256, JPEG of quality 90", "What is lost", "Loading 224 x 224")
 TUNE = ("Chosen settings, and all others",)
 
 
@@ -23,6 +24,7 @@ TUNE = ("Chosen settings, and all others",)
     [
         ("decode", (), DECODE),
         ("cold", ("--batch", "2"), COLD),
+        ("encode", ("--batch", "2", "--batches", "1"), ENCODE),
         ("tune", ("--batch", "2", "--seconds", "0.01", "--budget", "1", "--choices", "1"), TUNE),
     ],
 )
