@@ -12,6 +12,8 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import Final, TypeVar
 
+from fastconv.loaders.arrays import load_object
+from fastconv.loaders.classes import some_of
 from fastconv.loaders.errors import (
     NotAPackError,
     PackChangedError,
@@ -23,7 +25,7 @@ from fastconv.loaders.files import inode_at, unreadable
 from fastconv.loaders.index import index_path
 from fastconv.loaders.reader import NOTHING, READERS, Reader, Wanted
 
-__all__ = ["find_format", "open_pack", "require_path", "retried"]
+__all__ = ["PACKS_FILE", "find_format", "open_pack", "packs_in", "require_path", "retried"]
 
 PATIENCE_S: Final = 10.0
 """How long a pack may be in the middle of being replaced; moving its files takes microseconds,
@@ -31,6 +33,9 @@ unless the process that does it has to wait."""
 
 PAUSE_S: Final = 2e-3
 """Between two attempts."""
+
+PACKS_FILE: Final = "packs.json"
+"""In a folder of several packs that were made at once: their names, as `packs`."""
 
 T = TypeVar("T")
 
@@ -112,10 +117,28 @@ def _find_format(name: str) -> type[Reader]:
             problem = problem or error
     if problem is not None:
         raise problem
+    if packs := packs_in(name):
+        first = os.path.join(name, packs[0])
+        raise NotAPackError(
+            f"{printable(name)}: a folder that holds packs ({some_of(packs)}): open one of them, "
+            f"such as {printable(first)}"
+        )
     raise NotAPackError(
         f"{printable(name)}: not a pack that fastconv can read (formats: "
         f"{', '.join(READERS.names())})"
     )
+
+
+def packs_in(folder: str) -> list[str]:
+    """Returns the names of the packs in a folder that a split of samples has made; none in any
+    other."""
+    try:
+        with open(os.path.join(folder, PACKS_FILE), "rb") as file:
+            packs = load_object(file.read())["packs"]
+        names = [name for name in packs if isinstance(name, str) and "/" not in name]
+        return [name for name in names if os.path.lexists(os.path.join(folder, name))]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def open_pack(
