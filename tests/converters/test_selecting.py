@@ -327,3 +327,27 @@ def test_rows_of_a_listing_are_gathered_in_blocks(
         made = selecting.taken(listing, rows)
         assert names(made) == [names(listing)[row] for row in rows.tolist()]
         assert made.label.tolist() == listing.label[rows].tolist()
+
+
+def test_shuffled_samples_of_many_shards(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few files are open at once, and each is looked at when it is opened again."""
+    from fastconv.converters import part
+
+    monkeypatch.setattr(part, "MOST_FILES", 2)
+    pack(tree, tmp_path / "in", format="webdataset", sharding=Sharding(samples=1))
+    opened: list[int] = []
+
+    def fd(source: part.FileSource, number: int) -> int:
+        found = get(source, number)
+        opened.append(len(source.fds))
+        return found
+
+    get = part.FileSource.fd
+    monkeypatch.setattr(part.FileSource, "fd", fd)
+    selection = Selection(shuffle=True)
+    convert(tmp_path / "in", tmp_path / "out.lmdb", selection=selection)
+    assert max(opened) == 2
+    pack(tree, tmp_path / "expected.lmdb", selection=selection)
+    assert content(tmp_path / "out.lmdb") == content(tmp_path / "expected.lmdb")
