@@ -359,4 +359,6 @@ def listed(reader: Reader, output: Output) -> Listing:
         encoding=dict(meta.encoding),
         # Their bytes are fields like others.
         generated={name: nothing for name in meta.generated if name in fields},
+        width=table.width,
+        height=table.height,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +33,7 @@ from fastconv.converters.system import held_signals
 from fastconv.converters.target import Target, exists_already
 from fastconv.converters.writer import Sharding
 from fastconv.loaders.classes import ClassOrder
-from fastconv.loaders.errors import UsageError, printable
+from fastconv.loaders.errors import FastconvError, UsageError, printable
 from fastconv.loaders.reader import found_at
 from fastconv.loaders.sample import Sample
 
@@ -71,22 +71,31 @@ def pack_samples(
 
     Raises:
         UsageError, PackFailedError, FastconvError: As from `pack`.
+        Exception: What the program raises while it makes samples; nothing is left at `out`.
     """
     began, final = time.monotonic(), os.fsdecode(out)
     notice = notice or (lambda line: None)
     check_arguments(workers, check)
-    with translated_errors(final):
-        output = choose_output(final, format, options, sharding, overwrite, index_for)
-        target = held(output.out, overwrite, restart, notice)
-        try:
-            spool = target.path(SAMPLES)
-            listing, places, rows = written(
-                samples, spool, classes=classes, class_order=class_order
-            )
-        except BaseException:
-            with held_signals():
-                target.discard()
-            raise
+    if not (isinstance(samples, Iterable) or hasattr(samples, "__getitem__")):
+        raise UsageError(f"samples are something that gives Sample, not {type(samples).__name__}")
+    own: list[OSError] = []
+    try:
+        with translated_errors(final):
+            output = choose_output(final, format, options, sharding, overwrite, index_for)
+            target = held(output.out, overwrite, restart, notice)
+            try:
+                spool = target.path(SAMPLES)
+                listing, places, rows = written(
+                    watched(samples, own), spool, classes=classes, class_order=class_order
+                )
+            except BaseException:
+                with held_signals():
+                    target.discard()
+                raise
+    except FastconvError:
+        if own:
+            raise own[0] from None
+        raise
     plan = planned(spool, listing, output, check, max_pixels, encoding)
     found = found_at(spool)
     # No other run is about the same samples, as far as anybody knows.
@@ -97,6 +106,16 @@ def pack_samples(
         notice=notice, began=began, origin=taken_from("pack", places, [spool], rows, [found]),
         target=target,
     )  # fmt: skip
+
+
+def watched(samples: Iterable[Sample], own: list[OSError]) -> Iterator[Sample]:
+    """Yields samples; an error of the system that the program has over them, and not we, goes to
+    `own`."""
+    try:
+        yield from samples
+    except OSError as error:
+        own.append(error)
+        raise
 
 
 def held(out: str, overwrite: bool, restart: bool, notice: Notice) -> Target:

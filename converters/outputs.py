@@ -8,21 +8,27 @@ import errno
 import os
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fastconv.converters.indexes.kinds import (
+    ALWAYS,
     check_tools,
     every_index,
     index_files,
+    is_file,
     missing,
     names_below,
+    strays,
+    tools_of,
     wrong,
 )
 from fastconv.converters.indexes.pack import Files, IndexedPack
+from fastconv.converters.system import is_empty_folder
 from fastconv.converters.target import exists_already, left_by_killed_run
 from fastconv.converters.writer import WRITERS, Sharding, Writer
+from fastconv.loaders.classes import some_of
 from fastconv.loaders.errors import FastconvError, UsageError, printable
 from fastconv.loaders.index import is_being_published, load_index
 from fastconv.loaders.open import PACKS_FILE, open_pack, packs_in
@@ -46,6 +52,7 @@ class Output:
         sharding: How it is cut.
         tools: Those whose index files it is to have.
         stale: Index files beside a single file that go when it is replaced.
+        notes: Lines for the user, when the pack is made: about index files that are not its.
     """
 
     out: str
@@ -54,6 +61,7 @@ class Output:
     sharding: Sharding
     tools: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def is_file(self) -> bool:
@@ -117,15 +125,16 @@ def choose_output(
     parent = os.path.dirname(out) or "."
     if not os.path.isdir(parent):
         raise UsageError(f"{printable(parent)}: no such folder: make it first")
-    if os.path.lexists(out):
+    file = stem is None and not writer.is_folder
+    alone = file and not splits
+    if os.path.lexists(out) and (alone or not is_empty_folder(out)):
         refuse_overwrite(out, overwrite)
-    alone = stem is None and not writer.is_folder
-    tools = check_tools(index_for, writer.name, writer.title, alone=alone)
+    tools = check_tools(index_for, writer.name, writer.title, alone=file)
     made = writer(typed_options(writer, options or {}))
-    alone = alone and not splits
     refuse_beside(out, alone and not writer.table_inside)
     stale = refuse_indexes(out, made, tools, overwrite) if alone else ()
-    return Output(out, made, stem, sharding or Sharding(), tools, stale)
+    notes = tuple(notes_on_indexes(out, made, tools, stale, alone))
+    return Output(out, made, stem, sharding or Sharding(), tools, stale, notes)
 
 
 def split_output(output: Output, folder: str, name: str) -> Output:
@@ -139,7 +148,7 @@ def split_output(output: Output, folder: str, name: str) -> Output:
     """
     ending = output.writer.suffixes[0] if output.stem is None else ""
     stem = None if output.stem is None else shard_stem(name)
-    return replace(output, out=os.path.join(folder, name + ending), stem=stem)
+    return replace(output, out=os.path.join(folder, name + ending), stem=stem, notes=())
 
 
 def shard_stem(out: str) -> str:
@@ -244,7 +253,7 @@ def refuse_beside(out: str, table_beside: bool) -> None:
     for name in names:
         if not os.path.lexists(name):
             continue
-        ours = os.path.isfile(name) and not os.path.islink(name)
+        ours = is_file(name)
         if ours and name.endswith(".safetensors"):
             try:
                 ours = load_index(out) is not None
@@ -278,15 +287,52 @@ def refuse_indexes(
     for name in new:
         path = os.path.join(os.path.dirname(out), name)
         others = packs_beside(out)
-        if name in own or name in absent or (overwrite and os.path.isfile(path) and not others):
+        if name in own or name in absent or (overwrite and is_file(path) and not others):
             continue
         owner = f", but perhaps that of {printable(others[0])}" if others else ""
-        remedy = "move it away" + ("" if others else ", or replace it with --overwrite")
+        spared = others or not is_file(path)
+        remedy = "move it away" + ("" if spared else ", or replace it with --overwrite")
         raise UsageError(
             f"{printable(path)}: is in the way, and not the index of {printable(out)}{owner}: "
             f"{remedy}"
         )
     return tuple(name for name in own if name not in new)
+
+
+def notes_on_indexes(
+    out: str, writer: Writer, tools: Sequence[str], stale: Collection[str], alone: bool
+) -> Iterator[str]:
+    """Yields lines about the index files that the pack at OUT takes with it when it is replaced,
+    and about those of other packs beside a single file.
+
+    Args:
+        out, writer, tools, alone: What is to be made.
+        stale: Index files beside it that go.
+    """
+    make = f"fastconv index {printable(out)} --for"
+    try:
+        old = open_pack(out)
+        pack = IndexedPack.at(out, old.meta, old.table) if old.meta.id and not old.root else None
+    except FastconvError:
+        pack = None
+    if pack is not None:
+        same = pack.meta.format == writer.name
+        usual = (*ALWAYS.get(pack.meta.format, ()), *(tools if same else ()))
+        lost = [tool for tool in tools_of(pack) if tool not in usual]
+        kept = index_files(pack, usual)
+        names = [name for name in index_files(pack, lost) if name not in kept]
+        names = [name for name in names if os.path.lexists(os.path.join(pack.folder, name))]
+        if names:
+            remedy = f": {make} {','.join(lost)} makes new ones" if same else ""
+            yield (
+                f"{printable(out)}: index files of the pack before went with it: "
+                f"{some_of(names)}{remedy}"
+            )
+    if alone:
+        for name, tool in strays(IndexedPack.empty(out, writer), tools).items():
+            if name not in stale:
+                path = printable(os.path.join(os.path.dirname(out), name))
+                yield f"{path}: is the index of another pack: {make} {tool} --overwrite replaces it"
 
 
 def packs_beside(out: str) -> list[str]:
@@ -312,8 +358,12 @@ def own_indexes(out: str) -> Files:
     except FastconvError as error:  # nothing there, or nothing of ours
         raise_refusal(error)
         return {}
-    others = {*missing(pack.folder, files), *wrong(pack.folder, files)}
-    return {name: make for name, make in files.items() if name not in others}
+    others = set(wrong(pack.folder, files))
+    return {
+        name: make
+        for name, make in files.items()
+        if name not in others and is_file(os.path.join(pack.folder, name))
+    }
 
 
 def raise_refusal(error: BaseException) -> None:

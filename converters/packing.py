@@ -137,6 +137,7 @@ def pack(
             done.
         PackFailedError: Nothing usable was found, or `strict` and something was bad.
         FastconvError: Something failed; nothing is left at `out` that was not there before.
+        Exception: What the program raises that gives `samples`, as it is.
     """
     began = time.monotonic()
     if not out or (source is None) == (samples is None):
@@ -503,7 +504,7 @@ class Run:
         # What is moved away from the first pass is not looked at again.
         self.journal.end_pass(0, [os.path.join(folder, shard.name) for shard in layout.shards])
         old, old_folder, rows = placed(table, layout), folder, np.flatnonzero(~dropped)
-        table = without(self.retold(table), dropped)
+        table = without(self.retold(table, dropped), dropped)
         new_layout, meta, folder = self.lay_out(1, table)
         gone = int(dropped.argmax()) if dropped.any() else len(old)
         kept = self.keep_shards(layout, old_folder, new_layout, folder, changed, gone)
@@ -575,17 +576,17 @@ class Run:
         self.anew = np.zeros(len(table), np.bool_)
         return layout, described(self.listing, self.writer, table), folder
 
-    def retold(self, table: SampleTable) -> SampleTable:
-        """Returns the table with paths that fit what images have become."""
+    def retold(self, table: SampleTable, dropped: npt.NDArray[np.bool_]) -> SampleTable:
+        """Returns the table with paths that fit what images have become, and says how many have
+        become something else."""
         if self.encoding is None:
             return table
         from fastconv.converters.reencoding import renamed
 
-        anew = int(np.count_nonzero(self.anew))
-        self.listing.notices.append(
-            f"{anew:,} images were encoded anew, {len(table) - anew:,} are as they were"
-        )
-        return renamed(table, self.anew)
+        anew = int(np.count_nonzero(self.anew & ~dropped))
+        same = int(np.count_nonzero(~dropped)) - anew
+        self.listing.notices.append(f"{anew:,} images were encoded anew, {same:,} are as they were")
+        return renamed(table, self.anew & ~dropped)
 
     def make_files(
         self, number: int, table: SampleTable, layout: Layout, folder: str,
@@ -760,13 +761,11 @@ class Run:
             arrays: dict[str, Array] = {
                 "label": table.label[start:stop],
                 "kind": table.kind[start:stop],
+                "width": table.width[start:stop],
+                "height": table.height[start:stop],
             }
             if framed and self.writer.sealed:
-                arrays |= {
-                    "width": table.width[start:stop],
-                    "height": table.height[start:stop],
-                    "extra": table.extra_bytes(slice(start, stop)),
-                }
+                arrays["extra"] = table.extra_bytes(slice(start, stop))
             for name, size, offset, base in zip(
                 table.fields, table.size, layout.offset, layout.base, strict=True
             ):
@@ -883,6 +882,8 @@ class Run:
         self.journal.close()
         self.engine.close()  # so that an interrupt that comes later finds nothing left to stop
         self.target.publish(files, overwrite, about)
+        for line in self.output.notes:
+            self.notice(line)
         self.about = about
 
     def write_indexes(self, folder: str, meta: PackMeta, table: SampleTable) -> dict[str, str]:

@@ -30,6 +30,7 @@ from fastconv.loaders.errors import FastconvError, PackChangedError, SampleError
 from fastconv.loaders.joined import fingerprint
 from fastconv.loaders.kinds import kind_code
 from fastconv.loaders.open import open_pack
+from fastconv.loaders.raw import RAW, shape_of
 from fastconv.loaders.reader import Reader, Wanted
 from fastconv.loaders.sample import Reason
 from fastconv.loaders.table import SampleTable
@@ -515,8 +516,7 @@ class Results:
     def __init__(self, part: Part) -> None:
         count = len(part)
         self.kind = part.kind.copy()
-        self.width = np.zeros(count, np.uint32)
-        self.height = np.zeros(count, np.uint32)
+        self.width, self.height = part.width.copy(), part.height.copy()
         self.checksum = [np.zeros(count, np.uint64) for _ in part.fields]
         self.bad: list[tuple[int, int, Reason, str]] = []
         self.resized: list[tuple[int, int]] = []
@@ -638,7 +638,12 @@ class Look:
             BadImage: It is no image.
         """
         results = self.results
-        if slot == 0:
+        if slot == 0 and results.kind[row] == RAW:  # its pixels tell nothing of themselves
+            try:
+                shape_of(int(results.width[row]), int(results.height[row]), size)
+            except SampleError as error:
+                raise BadImage("bad_record", str(error)) from error
+        elif slot == 0:
             found = sniff(data, size)
             results.kind[row] = kind_code(found.kind)
             results.width[row], results.height[row] = found.width, found.height

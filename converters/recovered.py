@@ -29,7 +29,7 @@ from fastconv.converters.sources.folder import scan
 from fastconv.converters.structure import writer_of
 from fastconv.converters.verify import WINDOW, DataFile
 from fastconv.converters.verifying import shards_fit
-from fastconv.converters.writer import Writer
+from fastconv.converters.writer import WRITERS, Writer
 from fastconv.loaders.errors import (
     CorruptPackError,
     NotAPackError,
@@ -57,6 +57,10 @@ META_START = b'{"fastconv":'
 MOST_META = 1 << 24
 """A description of more bytes is none."""
 
+CLASSES_LOST = (
+    "if it was packed with --classes, whose names the table alone has, give them here, too; else "
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -78,13 +82,16 @@ class Known:
     rewritten: bool = False
 
 
-def what_is_known(path: str, root: str, format: str | None) -> Known:
+def what_is_known(
+    path: str, root: str, format: str | None, classes: Sequence[str] | None = None
+) -> Known:
     """Returns what a pack was.
 
     Args:
         path: The pack.
         root: The folder that was packed.
         format: Name of its format; None: its contents tell it.
+        classes: Names of its classes, where they were given for packing.
 
     Raises:
         UsageError: It is no pack at all.
@@ -93,18 +100,23 @@ def what_is_known(path: str, root: str, format: str | None) -> Known:
     reader: Reader | None = None
     try:
         reader = open_pack(path, format)
-        words = "; ".join(reader.notices) or ("damaged" if reader.meta.id else "it has none")
+        words = reader.lost_table or "; ".join(reader.notices)
+        words = words or ("damaged" if reader.meta.id else "it has none")
     except (CorruptPackError, NotAPackError, PackChangedError) as error:
         words = str(error)
     if reader is not None and reader.root:
         raise UsageError(f"{printable(path)}: a folder of images, not a pack")
     mapped = reader if isinstance(reader, MappedReader) else None
-    found = as_opened(mapped) or beside(path, mapped) or made_again(path, mapped, root, format)
+    found = (
+        as_opened(mapped) or beside(path, mapped) or made_again(path, mapped, root, format, classes)
+    )
     if found is None:
+        unsure = mapped is not None and not mapped.meta.id and classes is None
         raise RepairFailedError(
             f"{printable(path)}: cannot be mended: its sample table ({words}) cannot be made again "
-            f"from {printable(root)}: pack the folder again (fastconv pack --overwrite); if it "
-            "lacks files, save first what can still be read (fastconv unpack)"
+            f"from {printable(root)}: {CLASSES_LOST if unsure else ''}pack the folder again "
+            "(fastconv pack --overwrite); if it lacks files, save first what can still be read "
+            "(fastconv unpack)"
         )
     return found
 
@@ -151,7 +163,11 @@ def beside(path: str, reader: MappedReader | None) -> Known | None:
 
 
 def made_again(
-    path: str, reader: MappedReader | None, root: str, format: str | None
+    path: str,
+    reader: MappedReader | None,
+    root: str,
+    format: str | None,
+    names: Sequence[str] | None,
 ) -> Known | None:
     """Returns what a pack was, from the folder that was packed; None where that does not give the
     same pack."""
@@ -159,7 +175,8 @@ def made_again(
     try:
         name = format or likely_format(path)
         old = reader.meta if reader is not None and reader.meta.id else None
-        old = old or named_meta(files, name) or (reader.meta if reader is not None else None)
+        old = old or named_meta(files, name)
+        old = old or (described_by(reader) if reader is not None else None)
         # What is not known any more is taken to be as it mostly is.
         old = old or PackMeta(format=name, samples=0, fields=(IMAGE,), labels="class")
         writer = writer_of(old)
@@ -169,7 +186,7 @@ def made_again(
     reader = None if rewritten else reader
     if reader is None and writer.sharded:
         return None  # which samples were in which shard is not known
-    for listing in listed_again(old, reader, root):
+    for listing in listed_again(old, reader, root, names):
         table = read_table(listing, root, writer)
         meta = described(listing, writer, table)
         ids: set[str] = set()
@@ -279,7 +296,14 @@ def what_is_left(text: str, format: str) -> PackMeta:
     )
 
 
-def listed_again(meta: PackMeta, reader: MappedReader | None, root: str) -> Iterator[Listing]:
+def described_by(reader: MappedReader) -> PackMeta:
+    """Returns what the data of a pack without a table say of it."""
+    return replace(reader.meta, settings=WRITERS.load(reader.meta.format).settings_in(reader))
+
+
+def listed_again(
+    meta: PackMeta, reader: MappedReader | None, root: str, given: Sequence[str] | None
+) -> Iterator[Listing]:
     """Yields the samples of a folder, as they may have been chosen for a pack; none where a file of
     labels told which.
 
@@ -287,12 +311,14 @@ def listed_again(meta: PackMeta, reader: MappedReader | None, root: str) -> Iter
         meta: What the pack says of itself, as far as it is known.
         reader: The pack, where it can be opened.
         root: The folder.
+        given: Names of the classes, where the user knows them.
     """
     if meta.generated or (meta.id and meta.labels == "int"):
         return
     other_names = reader is None or has_other_names(reader.table)
+    known = meta.classes if meta.labels == "class" and meta.classes else None
     for any_extension in (False, True) if other_names else (False,):
-        for classes in (meta.classes if meta.labels == "class" and meta.classes else None, None):
+        for classes in (known, None) if given is None else (given,):
             try:
                 listing = scan(
                     root, labels=meta.labels != "none", classes=classes,

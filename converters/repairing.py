@@ -31,9 +31,12 @@ from fastconv.converters.findings import (
     VerifyReport,
 )
 from fastconv.converters.indexes.kinds import (
+    SETTINGS,
     every_index,
     index_files,
+    is_file,
     names_below,
+    resembles,
     tools_of,
     with_settings,
     write_files,
@@ -63,8 +66,8 @@ from fastconv.loaders.errors import (
     UsageError,
     printable,
 )
-from fastconv.loaders.index import index_path
-from fastconv.loaders.meta import Shard
+from fastconv.loaders.index import index_path, load_index
+from fastconv.loaders.meta import PackMeta, Shard
 from fastconv.loaders.sample import BadFile, Reason
 from fastconv.loaders.table import SampleTable
 
@@ -84,6 +87,7 @@ def repair(
     source: str | os.PathLike[str],
     *,
     out: str | os.PathLike[str] | None = None,
+    classes: Sequence[str] | None = None,
     format: str | None = None,
     workers: int | None = None,
     progress: ProgressCallback | None = None,
@@ -100,6 +104,8 @@ def repair(
         pack: A pack that fastconv made.
         source: The folder that was packed, or what is left of it.
         out: Where the mended pack is to be; by default it replaces the damaged one.
+        classes: Names of the classes, where the pack was made with such: those without images are
+            in its table alone, which may be lost.
         format: Name of the pack's format; by default its contents tell it.
         workers: Number of processes that verify.
         progress: Called now and then, in this thread: for verifying, mending, and verifying again.
@@ -123,9 +129,11 @@ def repair(
     if checked is not None and not damage and checked.structure and not checked.warnings:
         return nothing_to_mend(checked, root, began)
     with translated_errors(final):
-        known = what_is_known(path, root, format)
+        known = what_is_known(path, root, format, classes)
         if out is None:
             refuse_replacing(path, known)
+        else:
+            refuse_beside(final, path, known)
         target = Target(final, tell)
         try:
             if os.path.lexists(target.path("plan")):
@@ -141,7 +149,8 @@ def repair(
                 )
             run = Mending(known, root, path, progress)
             copy = run.write(target)
-            if not known.fits and 2 * len([*run.taken, *run.lost]) > run.fields:
+            fits = known.fits or (2 * len(run.lost) <= run.fields and is_cut_short(path, copy))
+            if not fits and 2 * len([*run.taken, *run.lost]) > run.fields:
                 raise RepairFailedError(
                     f"{printable(path)}: is not the data of the table beside it, of which it has "
                     f"{run.fields - len(run.taken) - len(run.lost):,} of {run.fields:,} fields: "
@@ -154,7 +163,7 @@ def repair(
                     return nothing_to_mend(checked, root, began)
             check_copy(copy, known.meta.format, workers, progress, run.lost)
             report = run.report(final, damage, began)
-            if run.lost and not (report.mended and known.fits):
+            if run.lost and not (report.mended and fits):
                 raise nothing_mended(replace(report, output=None, mended=()))
             publish(target, path, copy, overwrite=out is None)
         except BaseException:
@@ -254,7 +263,8 @@ def refuse_replacing(path: str, known: Known) -> None:
     """Refuses to replace what may be more than the pack.
 
     Raises:
-        UsageError: It is a link, there are other files in its folder, or in it what others wrote.
+        UsageError: It is a link, something else is called as one of its index files, there are
+            other files in its folder, or in it what others wrote.
     """
     elsewhere = "name another place for the mended pack (--out)"
     if os.path.islink(path):
@@ -265,16 +275,65 @@ def refuse_replacing(path: str, known: Known) -> None:
             f"{printable(path)}: was written to since it was packed, or damage looks so, and would "
             f"be as it was packed again: {elsewhere}"
         )
+    pack = IndexedPack.at(path, known.meta, known.table)
+    if strange := next(strangers(path, pack, known), None):
+        raise UsageError(
+            f"{printable(strange)}: is in the way, and not what belongs to {printable(path)}: move "
+            f"it away, or {elsewhere}"
+        )
     if not os.path.isdir(path):
         return
-    own = {*writer_of(known.meta).own_files, *(os.path.basename(file) for file in known.files)}
-    own.update(every_index(IndexedPack.at(path, known.meta, known.table)))
+    own = {*pack.writer.own_files, *(os.path.basename(file) for file in known.files)}
+    own.update(every_index(pack))
     others = sorted(set(names_below(path)) - own)
     if others:
         raise UsageError(
             f"{printable(path)}: holds files that are not the pack's, such as "
             f"{printable(others[0])}: move them away, or {elsewhere}"
         )
+
+
+def strangers(path: str, pack: IndexedPack, known: Known) -> Iterator[str]:
+    """Yields the paths of what is called as the pack's table or one of its index files, and is not
+    even what is left of that."""
+    table = index_path(path)
+    if not pack.writer.table_inside and os.path.lexists(table) and not is_table(table, path, known):
+        yield table
+    for name, make in index_files(pack, tools_of(pack)).items():
+        file = os.path.join(pack.folder, name)
+        ours = is_file(file) if name in SETTINGS else resembles(file, make())
+        if os.path.lexists(file) and not ours:
+            yield file
+
+
+def is_table(file: str, pack: str, known: Known) -> bool:
+    """Returns whether a file beside a pack is a table, or what is left of the pack's."""
+    try:
+        return is_file(file) and load_index(pack) is not None
+    except CorruptPackError:
+        return resembles(file, index_block(known.table, nameless(known.meta, pack)))
+
+
+def nameless(meta: PackMeta, pack: str) -> PackMeta:
+    """Returns the description for the table beside a pack: a single file may be called anything."""
+    if os.path.isdir(pack):
+        return meta
+    return meta.with_shards(tuple(replace(shard, name="") for shard in meta.shards))
+
+
+def refuse_beside(out: str, path: str, known: Known) -> None:
+    """Refuses to put the index files of a new single file where others are.
+
+    Raises:
+        UsageError: Some are.
+    """
+    pack = IndexedPack.at(path, known.meta, known.table)
+    if not pack.alone:
+        return
+    for name in index_files(IndexedPack.empty(out, pack.writer), tools_of(pack)):
+        final = os.path.join(os.path.dirname(out), name)
+        if os.path.lexists(final):
+            raise exists_already(final)
 
 
 # -- the copy
@@ -330,8 +389,7 @@ class Mending:
         if not self.writer.table_inside:
             offset = tuple(map(np.concatenate, zip(*(one.offset for one in layouts), strict=True)))
             table = replace(table, offset=offset, base=layouts[0].base)
-            # A single file may be called anything.
-            meta = meta.with_shards(tuple(replace(s, name="") if alone else s for s in shards))
+            meta = nameless(meta.with_shards(tuple(shards)), copy)
             with open(index_path(copy), "wb") as file:
                 for block in index_block(table, meta):
                     file.write(block)
@@ -342,21 +400,10 @@ class Mending:
         return copy
 
     def write_indexes(self, target: Target, copy: IndexedPack) -> None:
-        """Writes the index files that the pack has.
-
-        Raises:
-            UsageError: Others are where they would be beside a new single file.
-        """
+        """Writes the index files that the pack has."""
         pack = IndexedPack.at(self.path, self.known.meta, self.known.table)
         files = with_settings(index_files(copy, tools_of(pack)), pack.folder)
-        if not copy.alone:
-            write_files(copy.folder, files)
-            return
-        for name in files:
-            final = target.final(f"/{name}")
-            if pack.names != copy.names and os.path.lexists(final):
-                raise exists_already(final)
-        write_files(target.path("indexes"), files)
+        write_files(target.path("indexes") if copy.alone else copy.folder, files)
 
     def write_shard(self, folder: str, number: int, start: int, stop: int) -> Layout:
         """Writes a data file; returns its layout."""
@@ -619,6 +666,30 @@ def first_difference(one: str, other: str) -> int | None:
     return None if sizes[0] == sizes[1] else min(sizes)
 
 
+def is_cut_short(pack: str, copy: str) -> bool:
+    """Returns whether the files of a pack hold nothing but the first bytes of their copies, with
+    zeros behind them where the disk lost the rest: there is nothing else in them to be lost."""
+    copies = dict(files_of(copy))
+    return all(starts_like(path, copies[name]) for name, path in files_of(pack) if name in copies)
+
+
+def starts_like(one: str, other: str) -> bool:
+    """Returns whether a file holds nothing but the first bytes of another, and zeros."""
+    with DataFile(one) as a, DataFile(other) as b:
+        sizes = os.fstat(a.fd).st_size, os.fstat(b.fd).st_size
+        ended = False
+        for start in range(0, sizes[0], WINDOW):
+            left = a.read(start, min(start + WINDOW, sizes[0]))
+            kept = left.rstrip(b"\0")
+            if ended and kept:
+                return False
+            right = b.read(min(start, sizes[1]), min(start + len(left), sizes[1]))
+            if not right.startswith(kept):
+                return False
+            ended = left != right
+    return True
+
+
 def check_copy(
     copy: str, format: str, workers: int | None, progress: ProgressCallback | None,
     lost: Sequence[BadFile],
@@ -639,7 +710,7 @@ def publish(target: Target, pack: str, copy: str, overwrite: bool) -> None:
     theirs = dict(files_of(pack))
     files: dict[str, str | None] = {}
     for name, path in files_of(copy):
-        if name in theirs:
+        if os.path.isfile(theirs.get(name, "")):
             os.chmod(path, stat.S_IMODE(os.stat(theirs[name]).st_mode))
         if not os.path.isdir(copy):
             files[name] = path

@@ -113,6 +113,8 @@ def taken(listing: Listing, rows: Ints) -> Listing:
         path_offset=path_offset,
         size=tuple(column[rows] for column in listing.size),
         stamp=listing.stamp[rows],
+        width=None if listing.width is None else listing.width[rows],
+        height=None if listing.height is None else listing.height[rows],
         generated={  # of a pack there are names alone
             name: _gathered(data, offset, rows) if len(offset) else (data, offset)
             for name, (data, offset) in listing.generated.items()
@@ -267,13 +269,12 @@ class _Known:
     ) -> None:  # fmt: skip
         self.listing, self.output, self.origin = listing, output, origin
         self.workers, self.progress = workers, progress
-        if table is None:
-            table = new_table(listing)
-            self.hashed = np.zeros(len(table), np.bool_)
-        else:
-            self.hashed = np.full(len(table), bool(table.checksum))
-        self.width, self.height = table.width.copy(), table.height.copy()
-        self.checksum = (*table.checksum, np.zeros(len(table), np.uint64))[0].copy()
+        told = new_table(listing)
+        self.width, self.height = told.width, told.height
+        self.checksum = told.checksum[0]
+        self.hashed = np.zeros(len(told), np.bool_)
+        if table is not None and table.checksum:
+            self.checksum, self.hashed = table.checksum[0].copy(), ~self.hashed
 
     def measure(self, rows: Ints) -> Ints:
         """Fills in the sizes of some images in pixels; returns the rows that are not bad."""

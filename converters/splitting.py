@@ -140,7 +140,7 @@ def packed_splits(
                     )  # fmt: skip
                 shown.add(part)
                 reports[name] = replace(made, output=split_output(output, output.out, name).out)
-            publish(target, plan, split, report(), overwrite)
+            publish(target, output, plan, split, report(), overwrite, notice)
         except BaseException as error:
             with held_signals():
                 give_up(target, error)
@@ -221,7 +221,15 @@ def made_before(output: Output, folder: str, name: str) -> PackReport:
     )
 
 
-def publish(target: Target, plan: Plan, split: Split, report: PackReport, overwrite: bool) -> None:
+def publish(
+    target: Target,
+    output: Output,
+    plan: Plan,
+    split: Split,
+    report: PackReport,
+    overwrite: bool,
+    notice: Notice,
+) -> None:
     """Publishes the folder of all packs, and the list of all that is bad."""
     packs = [os.path.basename(one.output) for one in report.splits.values()]
     with open(target.path(SPLITS, PACKS_FILE), "w", encoding="ascii") as text:
@@ -232,6 +240,8 @@ def publish(target: Target, plan: Plan, split: Split, report: PackReport, overwr
             text.writelines(json.dumps(one.to_json()) + "\n" for one in report.bad)
     files = {".bad.jsonl": bad if report.bad else None, "": target.path(SPLITS)}
     target.publish(files, overwrite, {"plan": plan.digest})
+    for line in output.notes:
+        notice(line)
 
 
 class Shown:

@@ -20,6 +20,7 @@ __all__ = [
     "die_with_parent",
     "exchange",
     "held_signals",
+    "is_empty_folder",
     "need_space",
     "rename_new",
     "start_writeback",
@@ -79,11 +80,32 @@ def _renameat2(source: str, target: str, flags: int) -> bool:
 
 
 def rename_new(source: str, target: str) -> None:
-    """Renames to a name that must be free.
+    """Renames to a name that must be free, or for a folder that of an empty one: rename lets it
+    take the place of such a folder, and of no other, in one step.
 
     Raises:
         FileExistsError: It is not.
     """
+    if not (os.path.isdir(source) and is_empty_folder(target)):
+        _rename_free(source, target)
+        return
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):  # files have come into it
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from error
+        raise
+
+
+def is_empty_folder(path: str) -> bool:
+    """Returns whether a path is a folder without anything in it, no link to one, and nothing is
+    mounted there: a folder can be renamed to it."""
+    if os.path.islink(path) or not os.path.isdir(path) or os.path.ismount(path):
+        return False
+    return os.path.basename(path) not in (".", "..") and not os.listdir(path)
+
+
+def _rename_free(source: str, target: str) -> None:
     if not _renameat2(source, target, RENAME_NOREPLACE):
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
@@ -110,7 +132,7 @@ def swap(one: str, other: str) -> None:
             os.rename(other, one)
         return
     try:
-        rename_new(one, other)
+        _rename_free(one, other)
     except FileExistsError:
         exchange(one, other)
 

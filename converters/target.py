@@ -17,7 +17,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from fastconv.converters.below import remove_tree
-from fastconv.converters.system import held_signals, rename_new, swap, sync_path, sync_tree
+from fastconv.converters.system import (
+    held_signals,
+    is_empty_folder,
+    rename_new,
+    swap,
+    sync_path,
+    sync_tree,
+)
 from fastconv.loaders.errors import FastconvError, UsageError, printable
 
 __all__ = ["Target", "exists_already", "left_by_killed_run"]
@@ -207,12 +214,13 @@ class Target:
             about: What the next run is told if this one is killed before it can tell itself; JSON.
 
         Raises:
-            UsageError: Something is at OUT that was not there when the run began.
+            UsageError: Something is at OUT that was not there when the run began. A folder may take
+                the place of an empty one.
         """
         for source in files.values():
             if source is not None:
                 sync_tree(source)
-        if not overwrite and os.path.lexists(self.out):
+        if not overwrite and os.path.lexists(self.out) and not is_empty_folder(self.out):
             raise exists_already(self.out)
         with held_signals() as waiting:
             steps = self._write_journal(files, about or {})

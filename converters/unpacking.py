@@ -7,6 +7,7 @@ there.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import time
@@ -298,8 +299,11 @@ class Unpacking:
         for slot in self.slots:
             if slot and not names[slot]:
                 continue
-            data = self.field(row, slot, names[slot])
-            if data is not None and self.write_file(names[slot], data) and not slot:
+            name = names[slot]
+            data = self.field(row, slot, name)
+            if data is not None and not slot:
+                name, data = self.as_file(row, name, data)
+            if data is not None and self.write_file(name, data) and not slot:
                 written = True
         return written
 
@@ -319,6 +323,26 @@ class Unpacking:
             self.refuse(name, "corrupt", f"{self.where(row)}: {words}")
             return None
         return data
+
+    def as_file(self, row: int, name: str, data: memoryview) -> tuple[str, memoryview | None]:
+        """Returns an image's path and its file: of raw pixels that of an array, a `.npy`; None
+        where there is none."""
+        try:
+            shape = self.reader.raw_shape(row)
+        except SampleError as error:
+            self.refuse(name, "bad_record", str(error))
+            return name, None
+        if shape is None:
+            return name, data
+        file = io.BytesIO()
+        about = {
+            "descr": "|u1",
+            "fortran_order": False,
+            "shape": shape if shape[2] > 1 else shape[:2],
+        }
+        np.lib.format.write_array_header_1_0(file, about)
+        file.write(data)
+        return name if name.endswith(".npy") else f"{name}.npy", file.getbuffer()
 
     def write_file(self, name: str, data: memoryview) -> bool:
         """Writes a file; returns whether it is there now."""

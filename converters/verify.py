@@ -24,10 +24,12 @@ import xxhash
 from fastconv.converters.part import Bad, FolderSource, read_part
 from fastconv.converters.writer import WRITERS, Part, Writer
 from fastconv.loaders.arrays import Array
-from fastconv.loaders.errors import CorruptPackError, printable
+from fastconv.loaders.errors import CorruptPackError, SampleError, printable
 from fastconv.loaders.files import open_file
 from fastconv.loaders.kinds import KINDS
+from fastconv.loaders.raw import RAW, shape_of
 from fastconv.loaders.sample import Reason
+from fastconv.loaders.table import SampleTable
 
 __all__ = ["WINDOW", "DataFile", "FieldCheck", "differing", "verify_part"]
 
@@ -61,7 +63,7 @@ def verify_part(task: Mapping[str, Any], arrays: Mapping[str, Array]) -> Answer:
     part = read_part(arrays, task)
     if "root" in task:
         return compare_part(task, arrays, part)
-    check = FieldCheck(part.kind, known_checksums(arrays, part), task["decode"], task["max_pixels"])
+    check = FieldCheck(part, known_checksums(arrays, part), task["decode"], task["max_pixels"])
     if task["keep"]:
         check.found = [np.zeros(len(part), np.uint64) for _ in part.fields]
     places: list[tuple[int, int, bool]] = []
@@ -352,7 +354,7 @@ class FieldCheck:
     """Compares fields with their checksums, and decodes images where that was asked for.
 
     Args:
-        kind: The images' formats, as in the sample table.
+        rows: What is known of the images: `kind`, `width` and `height`, as in the sample table.
         checksum: Of each field, as in the sample table; empty where none are known.
         decode: Whether all pixels are decoded.
         max_pixels: Larger images are bad.
@@ -363,9 +365,9 @@ class FieldCheck:
     """
 
     def __init__(
-        self, kind: npt.NDArray[np.uint8], checksum: Sequence[Array], decode: bool, max_pixels: int
+        self, rows: Part | SampleTable, checksum: Sequence[Array], decode: bool, max_pixels: int
     ) -> None:
-        self.kind = kind
+        self.rows = rows
         self.checksum = checksum
         self.max_pixels = max_pixels
         self.bad: list[tuple[int, int, Reason, str]] = []
@@ -399,12 +401,20 @@ class FieldCheck:
         from fastconv.converters.sniff import BadImage, sniff
 
         assert self.pixels is not None
+        kind, width, height = (
+            column.item(row) for column in (self.rows.kind, self.rows.width, self.rows.height)
+        )
         try:
+            if kind == RAW:
+                shape_of(width, height, data.nbytes)
+                return
             # Packs of others name the format by the file's extension, which may be wrong.
-            kind = KINDS[self.kind[row]] if self.checksum else sniff(data, len(data)).kind
-            self.pixels(data, kind, self.max_pixels)
+            name = KINDS[kind] if self.checksum else sniff(data, len(data)).kind
+            self.pixels(data, name, self.max_pixels)
         except BadImage as error:
             self.bad.append((row, 0, error.reason, error.message))
+        except SampleError as error:
+            self.bad.append((row, 0, "bad_record", str(error)))
 
     def by_row(self, first: int) -> list[tuple[int, int, Reason, str]]:
         """Returns what is bad in the order of rows, with their numbers in the pack."""
@@ -436,7 +446,7 @@ def check_apart(file: DataFile, fields: Fields, number: int, check: FieldCheck) 
 
 def compare_part(task: Mapping[str, Any], arrays: Mapping[str, Array], part: Part) -> Answer:
     """Compares the files of a folder with what a pack says they are; returns what differs."""
-    check = FieldCheck(part.kind, known_checksums(arrays, part), False, 0)
+    check = FieldCheck(part, known_checksums(arrays, part), False, 0)
     buffer = memoryview(bytearray(WINDOW))
     source = FolderSource(task, arrays, part)
     try:

@@ -32,6 +32,7 @@ from fastconv.converters.indexes.kinds import (
     every_index,
     index_files,
     missing,
+    strays,
     tools_of,
     wrong,
 )
@@ -123,6 +124,11 @@ def verify(
     check_sample(sample, against)
     source = None if against is None else source_folder(against)
     reader = open_pack(pack, format, Wanted((), image_key, label_key))
+    if source is not None and reader.meta.encoding:
+        raise UsageError(
+            f"{printable(reader.path)}: its images were encoded anew when they were packed: they "
+            f"cannot be compared with {printable(source)}: leave out --against"
+        )
     rows = None if sample is None else chosen_rows(sample, seed, len(reader))
     size = bytes_of(reader, slice(None) if rows is None else rows)
     engine = engine_for(workers, len(reader) if rows is None else len(rows), size, decode)
@@ -319,9 +325,16 @@ class Verification:
 
     def check_indexes(self, indexed: IndexedPack) -> None:
         """Compares the index files that are there with what they should be."""
-        files = index_files(indexed, tools_of(indexed))
+        tools = tools_of(indexed)
+        files = index_files(indexed, tools)
         for name in wrong(indexed.folder, files):
             self.place(name, f"{printable(name)} is not the index of this pack")
+        others = strays(indexed, tools) if indexed.alone else {}
+        for name, tool in others.items():
+            self.notices.append(
+                f"beside it lies the index of another pack, {printable(name)}: fastconv index "
+                f"--for {tool} --overwrite makes its own"
+            )
         if absent := missing(indexed.folder, files):
             more = f" and {len(absent) - MOST_NAMES} more" if len(absent) > MOST_NAMES else ""
             names = ", ".join(map(printable, absent[:MOST_NAMES]))
@@ -556,7 +569,7 @@ class Verification:
     def check_rows(self, rows: Rows, keep: bool = False) -> None:
         """Checks the fields of some rows as the reader gives them, in this process."""
         reader = self.reader
-        check = FieldCheck(reader.table.kind, reader.table.checksum, self.decode, self.max_pixels)
+        check = FieldCheck(reader.table, reader.table.checksum, self.decode, self.max_pixels)
         check.found = list(self.checksum) if keep else []
         reader.hint(rows, range(len(reader.meta.fields)))
         for row in rows.tolist():

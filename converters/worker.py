@@ -32,6 +32,15 @@ def verify_part(
     return run(task, arrays)
 
 
+def stats_part(
+    task: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Runs `fastconv.converters.stats.stats_part`, imported when it is first needed."""
+    from fastconv.converters.stats import stats_part as run
+
+    return run(task, arrays)
+
+
 def hold(
     task: Mapping[str, Any], arrays: Mapping[str, Array]
 ) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -55,6 +64,7 @@ TASKS: dict[str, Task] = {
     "encode": encode_part,
     "hold": hold,
     "pack": pack_part,
+    "stats": stats_part,
     "verify": verify_part,
 }
 

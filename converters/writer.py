@@ -21,7 +21,7 @@ import numpy.typing as npt
 from fastconv.loaders.beside import STAMP_DIGITS
 from fastconv.loaders.errors import UsageError
 from fastconv.loaders.meta import PackMeta, Shard
-from fastconv.loaders.reader import Reader
+from fastconv.loaders.reader import MappedReader, Reader
 from fastconv.loaders.registry import Registry
 from fastconv.loaders.table import SampleTable
 
@@ -200,6 +200,11 @@ class Writer(ABC):
         values = dataclasses.asdict(self.options)
         default = dataclasses.asdict(self.Options())
         return {name: value for name, value in values.items() if value != default[name]}
+
+    @classmethod
+    def settings_in(cls, reader: MappedReader) -> dict[str, Any]:
+        """Returns the settings of a pack whose table is lost, as far as its data tell them."""
+        return dict(reader.meta.settings)
 
     @abstractmethod
     def lay_out(

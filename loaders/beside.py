@@ -15,6 +15,7 @@ from typing import ClassVar, Final, TypeVar
 from fastconv.loaders.errors import (
     CorruptPackError,
     MissingDependencyError,
+    NotAPackError,
     PackChangedError,
     UsageError,
     printable,
@@ -151,6 +152,11 @@ def open_beside(
         files = [os.path.join(path, name) for name in kind.shard_names(path)]
         if problem is None:
             refuse_several(kind, path, files)
+            if not files:
+                raise NotAPackError(
+                    f"{printable(path)}: not a pack in {kind.title}: holds no files called "
+                    f"{' or '.join(f'*{ending}' for ending in kind.suffixes)}"
+                )
     try:
         scanned = scan(path, files)
     except (CorruptPackError, MissingDependencyError) as error:
@@ -181,10 +187,9 @@ def refuse_several(kind: type[BesideReader], folder: str, files: Sequence[str]) 
     """
     alone = next((file for file in files if os.path.exists(index_path(file))), None)
     if alone is not None:
-        raise UsageError(
-            f"{printable(folder)}: holds {len(files)} packs, each {kind.data_file} of its own: "
-            f"name one, such as {printable(alone)}"
-        )
+        several = f"{len(files)} packs, each {kind.data_file} of its own: name one, such as"
+        what = several if len(files) > 1 else "a pack, and is none itself: name"
+        raise UsageError(f"{printable(folder)}: holds {what} {printable(alone)}")
 
 
 def being_replaced(path: str) -> PackChangedError:

@@ -26,9 +26,10 @@ from fastconv.loaders.decode import (
     decode_pil,
     decode_with,
     for_gpu,
+    in_mode,
     to_text,
 )
-from fastconv.loaders.decoders import Decoder, is_decoder
+from fastconv.loaders.decoders import Decoder, Geometry, is_decoder
 from fastconv.loaders.draws import draws
 from fastconv.loaders.errors import (
     FastconvError,
@@ -43,9 +44,11 @@ from fastconv.loaders.errors import (
 from fastconv.loaders.joined import JoinedReader, fingerprint, open_packs
 from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.nvjpeg import Encoded
-from fastconv.loaders.open import find_format, require_path, retried
+from fastconv.loaders.open import find_format, path_of, require_path, retried
+from fastconv.loaders.raw import Pixels, Shape
 from fastconv.loaders.reader import READERS, Reader, Wanted
 from fastconv.loaders.sample import IMAGE
+from fastconv.loaders.scratch import scratch
 from fastconv.loaders.table import SampleTable
 
 __all__ = [
@@ -243,9 +246,46 @@ class PackDataset(Dataset[Any]):
     def _image_shape(self) -> tuple[int, int, int] | None:
         """Returns rows, columns and channels of all images; None where they have no common size."""
         decoder = self._decoder()
-        if decoder is None or decoder.out_size is None:
+        if decoder is not None:
+            size = decoder.out_size
+            return None if size is None else (*size, 1 if self.mode == "L" else 3)
+        stored = self._opened().common_shape if self.decode in ("tensor", "numpy") else None
+        if stored is None:
             return None
-        return *decoder.out_size, 1 if self.mode == "L" else 3
+        return *stored[:2], {"RGB": 3, "L": 1, "unchanged": stored[2]}[self.mode]
+
+    def _wants_whole(self, stored: Shape) -> bool:
+        """Returns whether nothing of a picture of a shape is cut off, and it is not resized."""
+        decoder, (rows, columns, _) = self._decoder(), stored
+        if decoder is None or decoder.draws:
+            return decoder is None
+        whole = Geometry(0, 0, columns, rows, rows, columns, 0, 0, rows, columns)
+        return decoder.geometry(columns, rows, ()) == whole
+
+    def _gathered(self, reader: Reader, rows: npt.NDArray[np.int64], out: Pixels) -> bool:
+        """Copies images that are stored as they are wanted; returns whether they are there now.
+
+        Where they are not, because one is damaged, they have to be read one by one.
+
+        Args:
+            reader: The pack.
+            rows: Numbers of the samples.
+            out: Where the images go, C-contiguous (n, rows, columns, channels).
+        """
+        stored = reader.common_shape
+        if stored is None or not self._wants_whole(stored):
+            return False
+        pixels = out if out.shape[1:] == stored else np.empty((len(rows), *stored), np.uint8)
+        try:
+            reader.fill(rows, [*pixels])
+            if self.verify:
+                for row, image in zip(rows.tolist(), pixels, strict=True):
+                    reader.compare(row, 0, image)
+        except SampleError:
+            return False
+        if pixels is not out:
+            out[...] = in_mode(pixels, self.mode)
+        return True
 
     def _draws(
         self, indices: Sequence[SupportsIndex], rows: npt.NDArray[np.int64]
@@ -265,13 +305,29 @@ class PackDataset(Dataset[Any]):
         each: list[list[float]] = numbers.tolist()
         return each
 
-    def _image(self, data: bytes, draw: Sequence[float], out: npt.NDArray[np.uint8] | None) -> Any:
+    def _stored(self, reader: Reader, row: int) -> bytes | Pixels | None:
+        """Returns an image as it is stored: the file, or its pixels; None where there is none."""
+        shape = None if self.decode is None else reader.raw_shape(row)
+        if shape is None:
+            return reader.verified(row) if self.verify else reader.load(row)
+        if self._decoder() is None:
+            pixels = np.empty(shape, np.uint8)
+        else:
+            pixels = scratch("file", math.prod(shape)).reshape(shape)
+        reader.fill(np.array([row]), [pixels])
+        if self.verify:
+            reader.compare(row, 0, pixels)
+        return pixels
+
+    def _image(self, data: bytes | Pixels, draw: Sequence[float], out: Pixels | None) -> Any:
         """Returns an image as `decode` says."""
         if self.decode == "pil":
             return decode_pil(data, self.mode, self.exif_transpose)
         decoder = self._decoder()
         if decoder is None:
             pixels = decode_numpy(data, self.mode, self.exif_transpose)
+            if out is not None:
+                out[...] = pixels.reshape(out.shape)
             return pixels if self.decode == "numpy" else _tensor(pixels)
         channels: Literal["L", "RGB"] = "L" if self.mode == "L" else "RGB"
         return _tensor(decode_with(data, decoder, draw, out, channels, self.exif_transpose))
@@ -285,15 +341,16 @@ class PackDataset(Dataset[Any]):
         out: npt.NDArray[np.uint8] | None = None,
     ) -> Any:
         """Returns one field of a sample, decoded; None where the sample lacks it."""
-        data = reader.verified(row, slot) if self.verify else reader.load(row, slot)
+        if slot:
+            text = reader.verified(row, slot) if self.verify else reader.load(row, slot)
+            if text is None or self.decode is None:
+                return text
+            return to_text(reader.table.fields[slot], text)
+        data = self._stored(reader, row)
         if data is None:
-            if slot == 0:
-                _no_image(reader, row)
-            return None
+            _no_image(reader, row)
         if self.decode is None:
             return data
-        if slot:
-            return to_text(reader.table.fields[slot], data)
         try:
             return self._image(data, draw, out)
         except SampleError as error:
@@ -305,7 +362,8 @@ class PackDataset(Dataset[Any]):
         row: int,
         label: int,
         draw: Sequence[float],
-        place: tuple[npt.NDArray[np.uint8], torch.Tensor] | None = None,
+        place: tuple[Pixels, Any] | None = None,
+        there: bool = False,
     ) -> tuple[Any, ...] | None:
         """Returns a sample, None where it cannot be read and is to be skipped.
 
@@ -314,11 +372,16 @@ class PackDataset(Dataset[Any]):
             row: Number of the sample.
             label: Its label.
             draw: Random numbers for its image.
-            place: Where the image belongs in a batch, and the tensor of that; None without a batch.
+            place: Where the image belongs in a batch, and the same as it is given; None without a
+                batch.
+            there: Whether it is there already.
         """
         out, image = place or (None, None)
         try:
-            parts = [self._part(reader, row, slot, draw, out) for slot in self._slots]
+            parts = [
+                image if there and not slot else self._part(reader, row, slot, draw, out)
+                for slot in self._slots
+            ]
         except SampleError as error:
             self._skip(error)
             return None
@@ -384,11 +447,15 @@ class PackDataset(Dataset[Any]):
         shape = self._image_shape() if 0 in self._slots else None
         images = _batch_of(len(rows), shape) if shape else None
         batch = np.empty(0, np.uint8) if images is None else images.movedim(-3, -1).numpy()
+        there = images is not None and self._gathered(reader, numbers, batch)
+        given: Any = _squeezed(batch) if self.decode == "numpy" else images
         samples: list[Any] = []
         labels = reader.table.label[numbers].tolist()
-        for row, label, draw in zip(rows, labels, self._draws(indices, numbers), strict=True):
-            place = None if images is None else (batch[len(samples)], images[len(samples)])
-            sample = self._sample(reader, row, label, draw, place)
+        draws = self._draws(indices, numbers)
+        for number, (row, label, draw) in enumerate(zip(rows, labels, draws, strict=True)):
+            at = number if there else len(samples)
+            place = None if images is None else (batch[at], given[at])
+            sample = self._sample(reader, row, label, draw, place, there)
             if sample is not None:
                 samples.append(sample)
         return samples
@@ -397,11 +464,19 @@ class PackDataset(Dataset[Any]):
     def batch_shape(self) -> tuple[int, int, int] | None:
         """Rows, columns and channels of each image that `decode_batch` gives.
 
-        None where a batch has to be made of samples: without a decoder that makes all images of one
-        size, and with a transform or fields.
+        None where a batch has to be made of samples: where images are not of one size, and with a
+        transform or fields. They are of one with a decoder that makes them so; and with decode
+        "tensor" or "numpy" where the pack holds raw samples of one shape.
         """
         plain = (self.transform, self.target_transform, self.fields) == (None, None, None)
         return self._image_shape() if plain else None
+
+    @property
+    def copies_images(self) -> bool:
+        """Whether images are stored as they are wanted: raw samples of one shape, of which nothing
+        is cut off. Batches of them are copied, nothing is decoded."""
+        stored = self._opened().common_shape
+        return stored is not None and self._wants_whole(stored)
 
     def hint(self, indices: Sequence[SupportsIndex]) -> None:
         """Tells the system that these samples are wanted next, so that it reads them all at once.
@@ -458,7 +533,10 @@ class PackDataset(Dataset[Any]):
         numbers = np.asarray(rows, np.int64)
         labels = torch.from_numpy(reader.table.label[numbers])
         kept = np.ones(len(rows), np.bool_)
-        for place, draw in enumerate(self._draws(indices, numbers)):
+        draws = self._draws(indices, numbers)
+        if self._gathered(reader, numbers, out):
+            return _tensor(out), labels, kept
+        for place, draw in enumerate(draws):
             try:
                 self._part(reader, rows[place], 0, draw, out[place])
             except SampleError as error:
@@ -485,12 +563,13 @@ class PackDataset(Dataset[Any]):
         kept = []
         for row, draw in zip(rows, self._draws(indices, np.asarray(rows, np.int64)), strict=True):
             try:
-                data = reader.verified(row) if self.verify else reader.load(row)
+                data = self._stored(reader, row)
                 if data is None:
                     _no_image(reader, row)
-                geometry = for_gpu(data, decoder, draw, self.exif_transpose)
+                file = b"" if isinstance(data, np.ndarray) else data
+                geometry = for_gpu(file, decoder, draw, self.exif_transpose)
                 if geometry is not None:
-                    pictures.append(Encoded(data, geometry))
+                    pictures.append(Encoded(file, geometry))
                 else:
                     pixels = np.empty(shape, np.uint8)
                     self._part(reader, row, 0, draw, pixels)
@@ -654,6 +733,12 @@ def _batch_of(count: int, shape: tuple[int, ...]) -> torch.Tensor:
     return flat.view(count, *shape).movedim(-1, -3)
 
 
+def _squeezed(pixels: Pixels) -> Pixels:
+    """Returns images (n, rows, columns, channels), without the last dimension where they are
+    grey."""
+    return pixels[..., 0] if pixels.shape[-1] == 1 else pixels
+
+
 def _tensor(pixels: npt.NDArray[Any]) -> torch.Tensor:
     """Returns pixels as a tensor that has the channels before the rows, in the same memory."""
     if pixels.dtype == np.uint16:
@@ -713,7 +798,7 @@ def _no_image(reader: Reader, row: int) -> NoReturn:
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:
-    given = os.fsdecode(path)
+    given = path_of(path)
     return given if os.path.isabs(given) else os.path.join(os.getcwd(), given)
 
 
@@ -746,6 +831,8 @@ class JoinedDataset(PackDataset):
     format = JoinedReader.name
 
     def __init__(self, paths: Sequence[str | os.PathLike[str]], *args: Any, **options: Any) -> None:
+        if not isinstance(paths, Iterable):
+            raise UsageError(f"the path of a pack is text, not {type(paths).__name__}")
         self.paths = tuple(map(_absolute, paths))
         super().__init__("", *args, **options)
 

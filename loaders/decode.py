@@ -2,7 +2,9 @@
 
 Pillow's `convert("RGB")` is the reference, with one exception: 16-bit grey is scaled (v >> 8),
 where Pillow would clip everything above 255. Arrays and decoders have JPEGs decoded by simplejpeg,
-which gives the same pixels, as both use libjpeg-turbo; what it does not take goes to Pillow.
+which gives the same pixels, as both use libjpeg-turbo; what it does not take goes to Pillow. Of raw
+samples (`fastconv.loaders.raw`) the pixels are there already; modes and decoders treat them as
+those of a file.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastconv.loaders.errors import SampleError, UsageError
+from fastconv.loaders.raw import Pixels
 from fastconv.loaders.scratch import scratch
 
 if TYPE_CHECKING:
@@ -22,9 +25,10 @@ if TYPE_CHECKING:
     from fastconv.loaders.decoders import Decoder, Geometry
     from fastconv.loaders.jpeg import Header
 
-__all__ = ["Mode", "decode_numpy", "decode_pil", "decode_with", "to_text"]
+__all__ = ["Mode", "decode_numpy", "decode_pil", "decode_with", "in_mode", "to_text"]
 
-Pixels = npt.NDArray[np.uint8]
+Stored = memoryview | bytes | Pixels
+"""An image as a pack holds it: a file, or the pixels of a raw sample."""
 
 Mode = Literal["RGB", "L", "unchanged"]
 
@@ -34,9 +38,7 @@ _TEXT_FIELDS = frozenset(
 )  # fmt: skip
 
 
-def decode_pil(
-    data: memoryview | bytes, mode: Mode = "RGB", exif_transpose: bool = False
-) -> Image.Image:
+def decode_pil(data: Stored, mode: Mode = "RGB", exif_transpose: bool = False) -> Image.Image:
     """Returns the first picture of an image file, loaded, as a `PIL.Image.Image`.
 
     Alpha is dropped as Pillow's `convert` drops it. No warning is raised and no setting of Pillow's
@@ -44,7 +46,7 @@ def decode_pil(
     `fastconv.loaders.pillow` says how.
 
     Args:
-        data: The file.
+        data: The file; or pixels, uint8 (rows, columns, 1, 3 or 4).
         mode: "RGB" or "L" converts. "unchanged" gives Pillow's own mode and values: 16-bit grey as
             "I;16", masks as "1" or "P", floats as "F".
         exif_transpose: Turns the picture as its EXIF orientation says. A damaged EXIF block turns
@@ -62,6 +64,8 @@ def decode_pil(
 
     from fastconv.loaders import pillow
 
+    if isinstance(data, np.ndarray):
+        return Image.fromarray(_plain_grey(in_mode(data, mode)))
     limit = Image.MAX_IMAGE_PIXELS
     image = pillow.load_image(data, max_pixels=None if limit is None else 2 * limit)
     if exif_transpose:
@@ -78,7 +82,7 @@ def decode_pil(
 
 
 def decode_numpy(
-    data: memoryview | bytes, mode: Mode = "RGB", exif_transpose: bool = False
+    data: Stored, mode: Mode = "RGB", exif_transpose: bool = False
 ) -> npt.NDArray[Any]:
     """Returns the pixels that `decode_pil` gives, uint8 (rows, columns, 3), RGB; sooner for a JPEG.
 
@@ -87,6 +91,8 @@ def decode_numpy(
     """
     from fastconv.loaders import jpeg
 
+    if isinstance(data, np.ndarray):
+        return _plain_grey(in_mode(data, mode))
     view = memoryview(data)
     header = jpeg.read_header(view)
     if header is not None and _may_be_decoded(header):
@@ -96,12 +102,12 @@ def decode_numpy(
                 pixels = np.ascontiguousarray(TURNS[_orientation(view)](pixels))
             if mode == "L":
                 pixels = _grey(pixels)
-            return pixels if pixels.shape[2] == 3 else pixels[..., 0]
+            return _plain_grey(pixels)
     return np.array(decode_pil(data, mode, exif_transpose))
 
 
 def decode_with(
-    data: memoryview | bytes,
+    data: Stored,
     decoder: Decoder,
     draw: Sequence[float],
     out: Pixels | None = None,
@@ -113,7 +119,7 @@ def decode_with(
     Several threads can decode at once: the interpreter is free for the others most of the time.
 
     Args:
-        data: The file.
+        data: The file; or pixels, uint8 (rows, columns, 1, 3 or 4).
         decoder: Says what is wanted.
         draw: As many random numbers as it needs.
         out: Where to put it, C-contiguous, such as one image of a batch; None makes a new array.
@@ -125,16 +131,35 @@ def decode_with(
     """
     from fastconv.loaders import resize
 
-    picture = _from_jpeg(data, decoder, draw, mode, exif_transpose)
-    if picture is None:
-        pixels = np.asarray(decode_pil(data, mode, exif_transpose))
-        pixels = pixels.reshape(*pixels.shape[:2], -1)
-        picture = pixels, decoder.geometry(pixels.shape[1], pixels.shape[0], draw), 8
+    if isinstance(data, np.ndarray):
+        picture = _whole(in_mode(data, mode), decoder, draw)
+    else:
+        picture = _from_jpeg(data, decoder, draw, mode, exif_transpose) or _whole(
+            np.asarray(decode_pil(data, mode, exif_transpose)), decoder, draw
+        )
     pixels, geometry, eighths = picture
     if out is None:
         out = np.empty((geometry.out_rows, geometry.out_columns, pixels.shape[2]), np.uint8)
     resize.render(pixels, geometry, out, eighths)
     return out
+
+
+def in_mode(pixels: Pixels, mode: Mode) -> Pixels:
+    """Returns pixels as `decode_pil` gives those of a file, uint8 (..., rows, columns, channels):
+    3 channels with "RGB", 1 with "L".
+
+    Args:
+        pixels: uint8 (..., rows, columns, 1, 3 or 4); returned themselves where they are so.
+        mode: "RGB", "L" or "unchanged".
+    """
+    channels = pixels.shape[-1]
+    if mode == "unchanged" or (mode, channels) in (("RGB", 3), ("L", 1)):
+        return pixels
+    if mode == "L":
+        return _grey(pixels.reshape(-1, *pixels.shape[-2:])).reshape(*pixels.shape[:-1], 1)
+    if channels == 1:
+        return np.repeat(pixels, 3, axis=-1)
+    return np.ascontiguousarray(pixels[..., :3])
 
 
 def for_gpu(
@@ -185,6 +210,13 @@ def _grey_8bit(image: Image.Image) -> Image.Image:
     if image.mode == "I" and (values.min() < 0 or values.max() > 0xFFFF):
         raise SampleError("32-bit integer image: open with mode='unchanged'", "unsupported_format")
     return Image.fromarray((values >> 8).astype(np.uint8))
+
+
+def _whole(pixels: Pixels, decoder: Decoder, draw: Sequence[float]) -> tuple[Pixels, Geometry, int]:
+    """Returns all pixels of a picture, (rows, columns, channels), as `_from_jpeg` returns those of
+    a JPEG."""
+    pixels = pixels.reshape(*pixels.shape[:2], -1)
+    return pixels, decoder.geometry(pixels.shape[1], pixels.shape[0], draw), 8
 
 
 def _from_jpeg(
@@ -245,6 +277,11 @@ def _grey(pixels: Pixels) -> Pixels:
     if pixels.shape[2] == 1:
         return pixels
     return np.array(Image.fromarray(pixels).convert("L"))[..., np.newaxis]
+
+
+def _plain_grey(pixels: Pixels) -> Pixels:
+    """Returns pixels (rows, columns, channels), without the last dimension where they are grey."""
+    return pixels if pixels.shape[2] > 1 else pixels[..., 0]
 
 
 TURNS: dict[int, Callable[[Pixels], Pixels]] = {

@@ -9,6 +9,9 @@ import stat
 from time import monotonic
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from fastconv.loaders.errors import CorruptPackError, PackError, printable
 
 __all__ = [
@@ -150,6 +153,23 @@ class MappedFile:
                 data += more  # the system gives 2 GiB at once, no more
             return data
         return bytes(self.view[start : start + size])
+
+    def read_into(self, start: int, out: npt.NDArray[np.uint8]) -> int:
+        """Copies bytes of the file into C-contiguous memory; returns how many: fewer than there is
+        room for, where the file ends before.
+
+        Raises:
+            OSError: The disk answers with an error.
+        """
+        view = out.data.cast("B")
+        done = 0
+        if hasattr(os, "preadv"):
+            while done < view.nbytes and (more := os.preadv(self._fd, [view[done:]], start + done)):
+                done += more
+            return done
+        data = self.read(start, view.nbytes)
+        view[: len(data)] = data
+        return len(data)
 
     def check(self) -> None:
         """Checks that nothing of the file was cut off since it was mapped.

@@ -21,6 +21,7 @@ from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.identity import digest_of
 from fastconv.loaders.meta import LabelKind, PackMeta
 from fastconv.loaders.open import open_pack
+from fastconv.loaders.raw import Pixels, Shape
 from fastconv.loaders.reader import NOTHING, Reader, Wanted
 from fastconv.loaders.sample import IMAGE
 from fastconv.loaders.table import SampleTable
@@ -307,21 +308,41 @@ class JoinedReader(Reader):
         reader, row, slot = self._of(row, slot)
         return None if slot < 0 else reader.verified(row, slot)
 
-    def _groups(self, rows: Sequence[int] | Rows) -> Iterator[tuple[int, Rows]]:
-        """Yields the number of each pack that holds some rows, and their numbers there."""
+    def compare(self, row: int, slot: int, data: bytes | Pixels | None) -> None:
+        reader, row, slot = self._of(row, slot)
+        if slot >= 0:
+            reader.compare(row, slot, data)
+
+    def raw_shape(self, row: int) -> Shape | None:
+        reader, row, _ = self._of(row, 0)
+        return reader.raw_shape(row)
+
+    @cached_property
+    def common_shape(self) -> Shape | None:
+        shapes = {reader.common_shape for reader in self.readers}
+        return shapes.pop() if len(shapes) == 1 else None
+
+    def fill(self, rows: Rows, places: Sequence[Pixels]) -> None:
+        for pack, mine, numbers in self._groups(rows):
+            self.readers[pack].fill(mine, [places[number] for number in numbers.tolist()])
+
+    def _groups(self, rows: Sequence[int] | Rows) -> Iterator[tuple[int, Rows, Rows]]:
+        """Yields the number of each pack that holds some rows, their numbers there, and which of
+        the rows they are."""
         numbers = np.asarray(rows, np.int64)
         first = self.table.first_rows
         packs = np.searchsorted(first, numbers, side="right") - 1
         for pack in np.unique(packs).tolist():
-            yield pack, numbers[packs == pack] - first[pack]
+            mine = np.flatnonzero(packs == pack)
+            yield pack, numbers[mine] - first[pack], mine
 
     def hint(self, rows: Rows, slots: Sequence[int] = (0,)) -> None:
-        for pack, mine in self._groups(rows):
+        for pack, mine, _ in self._groups(rows):
             known = [found for slot in slots if (found := self._slots[pack][slot]) >= 0]
             self.readers[pack].hint(mine, known)
 
     def check(self, rows: Sequence[int]) -> None:
-        for pack, mine in self._groups(rows):
+        for pack, mine, _ in self._groups(rows):
             self.readers[pack].check(mine.tolist())
 
     def guard(self, row: int) -> None:

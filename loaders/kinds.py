@@ -25,7 +25,7 @@ KINDS = (
     "ppm", "pgm", "pbm", "pam", "pfm", "qoi", "ico", "cur", "icns", "tga", "dds", "psd",
     "pcx", "dcx", "sgi", "ras", "xbm", "xpm", "fits", "im", "msp", "blp", "ftex", "pxr",
     "exr", "hdr", "npy", "fli", "pcd", "gbr", "spider", "imt", "mcidas",
-    "raw",
+    "raw",  # pixels as they are: see `fastconv.loaders.raw`
 )  # fmt: skip
 """Names of image fields, in the order of their codes in the sample table."""
 

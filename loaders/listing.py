@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -12,17 +11,15 @@ import numpy.typing as npt
 
 from fastconv.loaders.classes import ClassOrder
 from fastconv.loaders.errors import UsageError, printable
-from fastconv.loaders.kinds import EXTENSIONS
 from fastconv.loaders.meta import LabelKind
-from fastconv.loaders.sample import IMAGE, BadFile
+from fastconv.loaders.names import is_name, problem_of_field
+from fastconv.loaders.sample import BadFile
 
 __all__ = ["Bytes", "Ignored", "Ints", "Listing", "Places", "WalkOptions"]
 
 Ints = npt.NDArray[np.int64]
 Places = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
-
-_SUFFIX = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +36,8 @@ class WalkOptions:
         any_extension: Files of any name are candidates; their contents decide later.
 
     Raises:
-        UsageError: A sidecar's suffix cannot be a field, a class is given twice, or the order is
-            unknown.
+        UsageError: A sidecar's suffix cannot be a field, a class is no name or given twice, or the
+            order is unknown.
     """
 
     sidecars: tuple[str, ...] = ()
@@ -51,30 +48,19 @@ class WalkOptions:
 
     def __post_init__(self) -> None:
         for suffix in self.sidecars:
-            if problem := _problem_of_suffix(suffix):
+            if problem := problem_of_field(suffix):
                 raise UsageError(f"sidecar {printable(suffix)!r}: {problem}")
         object.__setattr__(self, "sidecars", tuple(sorted(set(self.sidecars))))
         if self.class_order not in get_args(ClassOrder):
             raise UsageError(f"class order {self.class_order!r} is unknown: use sorted or natural")
+        wrong = [name for name in self.classes or () if not is_name(name)]
+        if wrong:
+            raise UsageError(
+                f"class {wrong[0]!r:.60} is no name: classes are texts, not empty and without NUL"
+            )
         twice = [name for name, count in Counter(self.classes or ()).items() if count > 1]
         if twice:
             raise UsageError(f"class {printable(twice[0])!r} is given twice: each has one number")
-
-
-def _problem_of_suffix(suffix: str) -> str | None:
-    if not suffix:
-        return "the suffix is empty; give one like txt"
-    if suffix.startswith("."):
-        return f"give it without the first dot: {suffix.lstrip('.')}"
-    if suffix in EXTENSIONS:
-        return "is an image extension, so such files are samples; give one like mask.png"
-    if suffix in ("cls", IMAGE) or suffix.startswith("__"):
-        return "is the name of something else inside packs; name these files otherwise"
-    if suffix != suffix.lower():
-        return f"give it in lower case: {suffix.lower()} (it matches names in any case)"
-    if not _SUFFIX.fullmatch(suffix) or len(suffix) > 64:
-        return "may only have a-z, 0-9, _, - and single dots between them, and 64 characters"
-    return None
 
 
 @dataclass(slots=True)
@@ -120,6 +106,7 @@ class Listing:
         encoding: What images became when the source was packed, or become now.
         generated: Fields that are no files, name -> (uint8 (B,), uint64 (N + 1,) offsets); both
             empty where the source is a pack, which has them as fields.
+        width, height: uint32 (N,), in pixels, 0 where they are not known yet; None: nowhere.
     """
 
     root: str
@@ -138,6 +125,8 @@ class Listing:
     notices: list[str]
     encoding: dict[str, Any] = field(default_factory=dict)
     generated: dict[str, tuple[Bytes, Places]] = field(default_factory=dict)
+    width: npt.NDArray[np.uint32] | None = None
+    height: npt.NDArray[np.uint32] | None = None
 
     def __len__(self) -> int:
         return int(self.label.shape[0])

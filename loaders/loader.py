@@ -9,6 +9,7 @@ they work.
 from __future__ import annotations
 
 import logging
+import math
 import operator
 import queue
 import threading
@@ -34,6 +35,8 @@ __all__ = ["FastLoader", "collate", "make_loader"]
 PART = 16
 """Samples that a thread takes at a time: the parts of a batch end nearly together, and starting one
 costs nothing beside decoding it."""
+COPIED_PART = 1 << 20
+"""Bytes of images that a thread takes at a time where they are copied and not decoded."""
 
 _log = logging.getLogger(__name__)
 
@@ -87,10 +90,11 @@ class FastLoader(Iterable[Batch]):
     """Gives the batches of a Dataset, decoded by threads of this process.
 
     Arguments mean what they mean for `torch.utils.data.DataLoader`, where it has them. With a
-    decoder whose results are all of one size (`decode=RandomResizedCrop(224)`), and neither
-    `fields` nor a `transform`, a batch is `(images, labels)`: uint8 (n, 3, height, width), its
-    channels side by side in memory (torch's `channels_last`), and int64 (n,). Else it is what
-    `collate_fn` makes of the samples.
+    decoder whose results are all of one size (`decode=RandomResizedCrop(224)`), or raw samples of
+    one shape and decode="tensor", and neither `fields` nor a `transform`, a batch is `(images,
+    labels)`: uint8 (n, 3, height, width), its channels side by side in memory (torch's
+    `channels_last`), and int64 (n,). Raw samples with decode="numpy" are (n, height, width, 3).
+    Else it is what `collate_fn` makes of the samples.
 
     Each pass over the loader is the next epoch. Order and random crops depend on (seed, epoch,
     index) alone; where a sampler gives a sample several times, on the place in its order instead of
@@ -168,12 +172,16 @@ class FastLoader(Iterable[Batch]):
             drop_last=drop_last,
             seed=seed,
             rows=rows,
+            dataset=whole._fingerprint,
         )
         self.device = None if device is None else torch.device(device)
         on_gpu = self.device is not None and self.device.type == "cuda"
         self.pin_memory = on_gpu if pin_memory is None else pin_memory
         self._memory: BatchMemory | None = None
         size = whole.batch_shape
+        self._part = PART
+        if size is not None and whole.copies_images:
+            self._part = max(PART, COPIED_PART // math.prod(size))
         self.decode = decode
         self.decoded_on_cpu = 0
         if decode not in ("cpu", "cuda"):
@@ -181,7 +189,7 @@ class FastLoader(Iterable[Batch]):
         if decode == "cuda":
             if not on_gpu:
                 raise UsageError(f"decode='cuda' needs a GPU as the device, not {device}")
-            if size is None or size[2] != 3:
+            if size is None or size[2] != 3 or isinstance(whole.decode, str):
                 raise UsageError(
                     "decode='cuda' needs a Dataset with a decoder whose results are of one size, "
                     "such as decode=RandomResizedCrop(224), and with colours"
@@ -192,8 +200,14 @@ class FastLoader(Iterable[Batch]):
             kept = self.prefetch_factor + 2
             most = len(dataset) if sampler is None else self.batch_size
             self._memory = BatchMemory((min(self.batch_size, most), *size), kept, self.pin_memory)
-        if size is None and (normalize is not None or dtype is not None):
-            raise UsageError("normalize and dtype need a decoder whose results are of one size")
+        converts = normalize is not None or dtype is not None
+        if converts and (size is None or whole.decode == "numpy"):
+            raise UsageError(
+                "normalize and dtype need images of one size as tensors: a decoder that makes "
+                "them so, or decode='tensor' of raw samples of one shape"
+            )
+        if size is not None and size[2] == 4 and normalize is not None:
+            raise UsageError("normalize is for 1 or 3 channels, not 4: use mode='RGB'")
         self._move = DeviceMover(self.device, normalize, dtype)
         self._place = Place(self.batch_sampler)
         self.skipped: list[str] = []
@@ -218,9 +232,9 @@ class FastLoader(Iterable[Batch]):
     def state_dict(self) -> dict[str, Any]:
         """Returns the place after the last batch that was handed out, whatever is made ahead; JSON.
 
-        A loader of the same Dataset and seed that loads it goes on there, also one with another
+        A loader of the same samples and seed that loads it goes on there, also one with another
         number of workers, another batch size, or, with an `ExactDistributedSampler`, on another
-        number of ranks.
+        number of ranks. A pack is known by its id: one that was made again has the same.
         """
         return self._place.state_dict()
 
@@ -228,7 +242,7 @@ class FastLoader(Iterable[Batch]):
         """Lets the next pass go on from the place of a state, at once; those after it are whole.
 
         Raises:
-            UsageError: It is of another Dataset, seed or order.
+            UsageError: It is of another Dataset, seed or order, or names no place of an epoch.
         """
         self._place.load_state_dict(state)
 
@@ -316,6 +330,7 @@ class _Pending:
         indices: Of its samples.
         memory: Where its images go, None where they have no common size.
         labels: int64 (n,).
+        part: Samples of a part.
         parts: The samples of each part, where they have no common size.
         keep: Which images were not skipped, bool (n,).
         left: Parts that are not done.
@@ -323,13 +338,16 @@ class _Pending:
         done: Set when nothing is left.
     """
 
-    def __init__(self, indices: EpochBatch, memory: npt.NDArray[np.uint8] | None) -> None:
+    def __init__(
+        self, indices: EpochBatch, memory: npt.NDArray[np.uint8] | None, part: int
+    ) -> None:
         self.indices = indices
         self.memory = memory
+        self.part = part
         self.labels = np.empty(len(indices), np.int64)
         self.keep = np.ones(len(indices), bool)
         self.parts: dict[int, list[Any]] = {}
-        self.left = -(-len(indices) // PART)
+        self.left = -(-len(indices) // part)
         self.error: tuple[int, BaseException] | None = None
         self.done = threading.Event()
         self.guard = threading.Lock()
@@ -379,7 +397,7 @@ class _Epoch(Iterator[tuple[int, Batch]]):
 
     def make(self, pending: _Pending, start: int) -> None:
         """Makes one part of a batch."""
-        stop = min(start + PART, len(pending.indices))
+        stop = min(start + pending.part, len(pending.indices))
         indices = pending.indices.part(start, stop)
         if self.loader.decode == "cuda":
             pending.parts[start] = [self.dataset.encoded_batch(indices, self.skipped)]
@@ -401,10 +419,10 @@ class _Epoch(Iterator[tuple[int, Batch]]):
                 return
             batch = cast(EpochBatch, indices)
             self.dataset.hint(batch)
-            memory = self.loader._memory
-            pending = _Pending(batch, None if memory is None else memory.take()[: len(batch)])
+            memory, part = self.loader._memory, self.loader._part
+            pending = _Pending(batch, None if memory is None else memory.take()[: len(batch)], part)
             self.pending.append(pending)
-            for start in range(0, len(batch), PART):
+            for start in range(0, len(batch), part):
                 self.parts.put((pending, start))
 
     def __next__(self) -> tuple[int, Batch]:
@@ -433,7 +451,12 @@ class _Epoch(Iterator[tuple[int, Batch]]):
             images, labels = images[pending.keep], labels[pending.keep]
         if not labels.shape[0]:
             return None
-        return torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(labels)
+        given = torch.from_numpy(images)
+        if self.dataset.decode == "numpy":
+            given = given.squeeze(3) if given.shape[3] == 1 else given
+        else:
+            given = given.permute(0, 3, 1, 2)
+        return given, torch.from_numpy(labels)
 
     def encoded(self, parts: list[Any]) -> EncodedBatch | None:
         """Returns a batch that is still to be decoded, None where all samples were skipped."""
@@ -546,7 +569,7 @@ def make_loader(
         raise UsageError(f"kind is {kind!r}: it can be 'auto', 'threads' or 'processes'")
     batches = EpochBatchSampler(
         len(dataset), batch_size, shuffle=shuffle, sampler=sampler, drop_last=drop_last, seed=seed,
-        rows=rows,
+        rows=rows, dataset=whole._fingerprint if isinstance(whole, PackDataset) else "",
     )  # fmt: skip
     if workers:
         more.setdefault("prefetch_factor", prefetch_factor or 2)

@@ -13,19 +13,30 @@ from time import monotonic, sleep
 from typing import Final, TypeVar
 
 from fastconv.loaders.arrays import load_object
+from fastconv.loaders.beside import names_in
 from fastconv.loaders.classes import some_of
 from fastconv.loaders.errors import (
     NotAPackError,
     PackChangedError,
     PackError,
     PackNotFoundError,
+    UsageError,
     printable,
 )
 from fastconv.loaders.files import inode_at, unreadable
 from fastconv.loaders.index import index_path
+from fastconv.loaders.names import is_name
 from fastconv.loaders.reader import NOTHING, READERS, Reader, Wanted
 
-__all__ = ["PACKS_FILE", "find_format", "open_pack", "packs_in", "require_path", "retried"]
+__all__ = [
+    "PACKS_FILE",
+    "find_format",
+    "open_pack",
+    "packs_in",
+    "path_of",
+    "require_path",
+    "retried",
+]
 
 PATIENCE_S: Final = 10.0
 """How long a pack may be in the middle of being replaced; moving its files takes microseconds,
@@ -38,6 +49,21 @@ PACKS_FILE: Final = "packs.json"
 """In a folder of several packs that were made at once: their names, as `packs`."""
 
 T = TypeVar("T")
+
+
+def path_of(path: str | os.PathLike[str]) -> str:
+    """Returns the path of a pack as text.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        raise UsageError(f"the path of a pack is text, not {type(path).__name__}") from None
+    if not is_name(name):
+        raise UsageError(f"the path of a pack cannot be {printable(name)!r}")
+    return name
 
 
 def require_path(path: str) -> None:
@@ -99,10 +125,11 @@ def find_format(path: str | os.PathLike[str]) -> type[Reader]:
 
     Raises:
         PackNotFoundError: There is nothing at the path.
+        UsageError: It is no path.
         NotAPackError: No installed format recognises it.
         PackError: The system does not let us look at it, or it is a pipe, socket or device.
     """
-    name = os.fsdecode(path)
+    name = path_of(path)
     return retried(name, lambda: _find_format(name))
 
 
@@ -117,11 +144,13 @@ def _find_format(name: str) -> type[Reader]:
             problem = problem or error
     if problem is not None:
         raise problem
-    if packs := packs_in(name):
-        first = os.path.join(name, packs[0])
+    endings = tuple(ending for reader in READERS.installed() for ending in reader.suffixes)
+    packs = packs_in(name)
+    packs = packs or sorted(inside for inside in names_in(name) if inside.lower().endswith(endings))
+    if packs:
         raise NotAPackError(
-            f"{printable(name)}: a folder that holds packs ({some_of(packs)}): open one of them, "
-            f"such as {printable(first)}"
+            f"{printable(name)}: holds packs ({some_of(packs)}), and is none itself: name one, "
+            f"such as {printable(os.path.join(name, packs[0]))}"
         )
     raise NotAPackError(
         f"{printable(name)}: not a pack that fastconv can read (formats: "
@@ -155,7 +184,7 @@ def open_pack(
         UsageError: There is no format of that name.
         PackError: It cannot be read.
     """
-    name = os.fsdecode(path)
+    name = path_of(path)
 
     def attempt() -> Reader:
         require_path(name)

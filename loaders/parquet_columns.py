@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,8 +24,8 @@ from fastconv.loaders.errors import (
 )
 from fastconv.loaders.files import MappedFile, map_file
 from fastconv.loaders.kinds import kind_code, kind_of_name
-from fastconv.loaders.listing import WalkOptions
 from fastconv.loaders.meta import LabelKind
+from fastconv.loaders.names import class_names, is_name, problem_of_field, unique_names
 from fastconv.loaders.parquet_bytes import Leaf, RowGroup, plain_values, read_footer
 from fastconv.loaders.sample import IMAGE, BadFile, Reason
 from fastconv.loaders.table import SampleTable
@@ -63,7 +64,7 @@ class Columns:
         label: The labels; None where there are none.
         classes: Names of the classes, whose numbers the labels are.
         others: Fields besides, by their names.
-        unread: Names of columns that are none of these.
+        notices: What a user should know of the others, and of the classes.
     """
 
     image: Leaf
@@ -72,7 +73,7 @@ class Columns:
     label: str | None
     classes: tuple[str, ...]
     others: Mapping[str, Leaf]
-    unread: tuple[str, ...]
+    notices: tuple[str, ...]
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -177,36 +178,51 @@ def find_columns(
         image_key, label_key: The names of these columns; by default the likeliest.
 
     Raises:
-        UsageError: There is no such column, or it cannot be told which one holds the images.
+        UsageError: There is no such column, or several, or it cannot be told which one holds the
+            images.
     """
     features = hugging_face_features(schema.metadata or {})
     bytes_in = {field.name: leaf for field in schema if (leaf := bytes_leaf(field))}
     image = image_column(file, schema.names, bytes_in, features, image_key)
     label = label_column(file, schema, features, label_key)
+    count = Counter(schema.names)
+    for name, option in ((image, "--image-key"), (label, "--label-key")):
+        if name is not None and count[name] > 1:
+            raise UsageError(
+                f"{printable(file)}: {count[name]} columns are called {printable(name)}: rename "
+                f"them, or name another one with {option}"
+            )
     leaf = bytes_in[image]
     path = None
     kind = schema.field(image).type
     if len(leaf) > 1 and kind.get_field_index("path") >= 0 and is_text(kind.field("path").type):
         path = (image, "path")
-    others, unread = {}, []
+    others: dict[str, Leaf] = {}
+    unread = [name for name in count if count[name] > 1]  # which cannot be told apart
     for field in schema:
         name = field.name.lower()
         leaf_of = bytes_in.get(field.name) or ((field.name,) if is_text(field.type) else None)
-        if field.name in (image, label):
+        if field.name in (image, label, *unread):
             continue
-        if leaf_of and name not in others and may_be_field(name):
+        if leaf_of and name not in others and not problem_of_field(name):
             others[name] = leaf_of
         else:
             unread.append(field.name)
     names = features.get(label or "", {}).get("names")
+    classes = class_names(names) if isinstance(names, list) else ()
+    notices = []
+    if unread:
+        notices.append(f"columns that are not read: {printable(', '.join(unread))}")
+    if names and not classes:
+        notices.append("the names of classes are left out: some are empty, no text, or there twice")
     return Columns(
         image=leaf,
         kind=kind_of_name(f".{image}") or "bin",
         path=path,
         label=label,
-        classes=tuple(map(str, names)) if isinstance(names, list) else (),
+        classes=classes,
         others=dict(sorted(others.items())),
-        unread=tuple(unread),
+        notices=tuple(notices),
     )
 
 
@@ -309,15 +325,6 @@ def is_label(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or is_text(kind))
 
 
-def may_be_field(name: str) -> bool:
-    """Returns whether a field may have such a name."""
-    try:
-        WalkOptions(sidecars=(name,))
-    except UsageError:
-        return False
-    return True
-
-
 # ------------------------------------------------------------------------------------- all its rows
 
 
@@ -340,12 +347,14 @@ class Found(NamedTuple):
         size: Of each field int64 (n,): how many they are; -1 where it is missing.
         label: int64 or bytes (n,); None where there are no labels.
         name: Of the images; None where one has none.
+        too_large: How many labels do not fit into 64 bits; they are missing.
     """
 
     place: list[Ints]
     size: list[Ints]
     label: pa.Array | None
     name: list[bytes | None]
+    too_large: int
 
     def of_rows(self, rows: Ints) -> Found:
         """Returns the same of some rows."""
@@ -354,6 +363,7 @@ class Found(NamedTuple):
             [column[rows] for column in self.size],
             None if self.label is None else self.label.take(rows),
             [self.name[row] for row in rows.tolist()],
+            self.too_large,
         )
 
 
@@ -379,6 +389,7 @@ class Rows:
         number: int64 (N,): which row of all files each sample is.
         plain: Of each field whether it is stored as it is.
         bad: Rows that are no samples.
+        notices: What a user should know of the labels.
     """
 
     table: SampleTable
@@ -389,6 +400,7 @@ class Rows:
     number: Ints
     plain: tuple[bool, ...]
     bad: list[BadFile]
+    notices: list[str]
 
 
 def read_rows(
@@ -492,9 +504,9 @@ class Scan:
         columns = self.columns
         nothing = np.zeros(0, np.int64)
         number = np.concatenate([nothing, *self.numbers])
-        label, classes, labels = labels_of(self.parts, columns, len(number))
+        label, classes, labels, notices = labels_of(self.parts, columns, len(number))
         given = [name for part in self.parts for name in part.name]
-        names = unique_names(given, number.tolist())
+        names = unique_names(given, number.tolist(), "row")
         slots = range(len(columns.fields))
         place = [
             np.concatenate([nothing, *(part.place[slot] for part in self.parts)]) for slot in slots
@@ -523,6 +535,7 @@ class Scan:
             number,
             tuple(self.plain),
             self.bad,
+            notices,
         )
 
 
@@ -581,12 +594,16 @@ def read_group(parquet: ParquetFile, number: int, columns: Columns) -> Found:
             place = np.zeros(len(size), np.int64)
         places.append(place)
         sizes.append(size)
-    label = None
+    label, too_large = None, 0
     name: list[bytes | None] = [None] * about.rows
     if columns.label is not None:
         column = parquet.column(number, (columns.label,))
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
+        if column.type == pa.uint64():
+            fits = pc.less(column, pa.scalar(1 << 63, pa.uint64()))
+            too_large = pc.sum(pc.invert(fits)).as_py() or 0
+            column = pc.if_else(fits, column, pa.scalar(None, pa.uint64()))
         kind = pa.large_binary() if is_text(column.type) else pa.int64()
         label = column.cast(kind).combine_chunks()
     if columns.path is not None:
@@ -594,13 +611,14 @@ def read_group(parquet: ParquetFile, number: int, columns: Columns) -> Found:
         name = column.cast(pa.large_binary()).to_pylist()
     if {about.rows} != {len(name), *map(len, sizes), len(name if label is None else label)}:
         raise ValueError("its columns do not have as many rows as it says")
-    return Found(places, sizes, label, name)
+    return Found(places, sizes, label, name, too_large)
 
 
 def labels_of(
     parts: Sequence[Found], columns: Columns, count: int
-) -> tuple[Ints, tuple[str, ...], LabelKind]:
-    """Returns the labels of all samples, the names of the classes, and what the labels are.
+) -> tuple[Ints, tuple[str, ...], LabelKind, list[str]]:
+    """Returns the labels of all samples, the names of the classes, what the labels are, and what a
+    user should know of them.
 
     Args:
         parts: What the row groups hold.
@@ -611,39 +629,23 @@ def labels_of(
 
     known = [part.label for part in parts if part.label is not None]
     if not known:
-        return np.full(count, -1, np.int64), (), "none"
+        return np.full(count, -1, np.int64), (), "none", []
     found = pa.chunked_array(known).combine_chunks()
     if pa.types.is_integer(found.type):
         label: Ints = found.fill_null(-1).to_numpy(zero_copy_only=False)
         named = bool(columns.classes) and label.max(initial=-1) < len(columns.classes)
-        return label, columns.classes if named else (), "class" if named else "int"
+        lost = sum(part.too_large for part in parts)
+        notices = [f"labels that do not fit into 64 bits are left out: {lost}"] if lost else []
+        return label, columns.classes if named else (), "class" if named else "int", notices
     found = found.dictionary_encode()
     names = [os.fsdecode(name) for name in found.dictionary.to_pylist()]
-    classes = sorted(names)
+    classes = sorted(filter(is_name, names))
     ids = {name: number for number, name in enumerate(classes)}
-    of_code = np.array([*(ids[name] for name in names), -1], np.int64)
-    return of_code[found.indices.fill_null(len(names)).to_numpy()], tuple(classes), "class"
-
-
-def unique_names(names: Sequence[bytes | None], numbers: Sequence[int]) -> list[bytes]:
-    """Returns a name of its own for each sample: by its row where it has none, or where another
-    sample before it has the same.
-
-    Args:
-        names: They.
-        numbers: The samples' rows.
-    """
-    out: list[bytes] = []
-    seen: set[bytes] = set()
-    for name, number in zip(names, numbers, strict=True):
-        if not name or b"\0" in name:
-            name = b"row %d" % number
-        while name in seen:
-            stem, extension = os.path.splitext(name)
-            name = b"%b (row %d)%b" % (stem, number, extension)
-        seen.add(name)
-        out.append(name)
-    return out
+    of_code = np.array([*(ids.get(name, -1) for name in names), -1], np.int64)
+    label = of_code[found.indices.fill_null(len(names)).to_numpy()]
+    lost = int((label < 0).sum()) - found.null_count
+    notices = [f"labels that are no names of classes are left out: {lost}"] if lost else []
+    return label, tuple(classes), "class", notices
 
 
 def kinds_of(names: Sequence[bytes], usual: str) -> npt.NDArray[np.uint8]:

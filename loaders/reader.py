@@ -13,6 +13,7 @@ import stat
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from time import monotonic
 from typing import ClassVar, Final, NamedTuple
 
@@ -31,6 +32,7 @@ from fastconv.loaders.errors import (
 from fastconv.loaders.files import MappedFile, unreadable
 from fastconv.loaders.identity import pack_id
 from fastconv.loaders.meta import PackMeta
+from fastconv.loaders.raw import RAW, Pixels, Shape, common_shape, shape_of
 from fastconv.loaders.registry import Registry
 from fastconv.loaders.sample import BadFile
 from fastconv.loaders.table import SampleTable
@@ -174,13 +176,60 @@ class Reader(ABC):
             SampleError: They cannot be read, or are other bytes than those that were packed.
             PackError: The pack cannot be read any more.
         """
+        data = self.load(row, slot)
+        self.compare(row, slot, data)
+        return data
+
+    def compare(self, row: int, slot: int, data: bytes | Pixels | None) -> None:
+        """Compares a field's bytes with its checksum; the table must have checksums.
+
+        Raises:
+            SampleError: They are other bytes than those that were packed.
+        """
         self.guard(row)
         known: int = self.table.checksum[slot].item(row)
-        data = self.load(row, slot)
-        if (0 if data is None else xxh3_64_intdigest(data)) != known:
+        view = data.data if isinstance(data, np.ndarray) else data
+        if (0 if view is None else xxh3_64_intdigest(view)) != known:
             words = "its bytes are damaged, the checksum differs: fastconv repair can mend it"
             raise self.bad_sample(row, words, "corrupt", slot)
-        return data
+
+    def raw_shape(self, row: int) -> Shape | None:
+        """Returns the shape of an image that is stored as its pixels; None where it is a file.
+
+        Raises:
+            SampleError: It has not as many bytes as the table's height and width ask for.
+            PackError: The pack cannot be read any more.
+        """
+        self.guard(row)
+        table = self.table
+        if table.kind.item(row) != RAW:
+            return None
+        try:
+            return shape_of(table.width.item(row), table.height.item(row), table.size[0].item(row))
+        except SampleError as error:
+            raise self.bad_sample(row, str(error), error.reason) from error
+
+    @cached_property
+    def common_shape(self) -> Shape | None:
+        """The shape of all images; None where they are not all stored as pixels, of one shape."""
+        self.check(())
+        return common_shape(self.table)
+
+    def fill(self, rows: Rows, places: Sequence[Pixels]) -> None:
+        """Copies the pixels of raw samples.
+
+        Args:
+            rows: Their numbers, int64 (n,).
+            places: Where those of each go: C-contiguous, of its `raw_shape`.
+
+        Raises:
+            SampleError: One cannot be read.
+            PackError: The pack cannot be read any more.
+        """
+        for row, place in zip(rows.tolist(), places, strict=True):
+            data = self.load(row)
+            assert data is not None
+            place[...] = np.frombuffer(data, np.uint8).reshape(place.shape)
 
     def check_table(self) -> None:
         """Checks that the sample table of a pack is the one that was made.
@@ -475,6 +524,22 @@ class MappedReader(Reader):
             mapped.check()
             raise self.bad_sample(row, "the file ended early: read it again", "unreadable", slot)
         return data
+
+    def fill(self, rows: Rows, places: Sequence[Pixels]) -> None:
+        if not len(rows):
+            return
+        self.guard(int(rows[0]))
+        shards = (np.searchsorted(self._first_rows, rows, side="right") - 1).tolist()
+        starts = (self.table.offset[0][rows] + np.uint64(self.table.base[0])).tolist()
+        for number in np.argsort(rows).tolist():  # as they lie in the files
+            mapped = self._maps.get(shards[number]) or self._mapped(shards[number])
+            place = places[number]
+            try:
+                whole = mapped.read_into(starts[number], place) == place.nbytes
+            except (OSError, OverflowError):
+                whole = False
+            if not whole:  # tells why
+                super().fill(rows[number : number + 1], [place])
 
     def _outside(self, row: int, slot: int) -> SampleError:
         words = "its place is outside the file: fastconv repair can mend it"

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = ["IMAGE", "REASONS", "BadFile", "Reason", "Sample"]
 
@@ -39,16 +43,23 @@ class Sample:
     """One sample that comes from a program, to be packed.
 
     Attributes:
-        path: Relative, with slashes, and another one for each sample: unpacking makes this file.
-        image: The image's bytes, of any format that is packed.
-        label: Name of its class, or an integer, or None.
-        sidecars: Other fields, name -> bytes: "txt", "json", "mask.png".
+        path: Text: relative, with slashes, without parts that are empty, `.` or `..`, and another
+            one for each sample: unpacking makes this file. One that no file can have, or that
+            another sample has, is bad, and the sample is left out.
+        image: The image's bytes, of any format that is packed; or its pixels, uint8 (rows, columns)
+            or (rows, columns, channels) with 1, 3 (RGB) or 4 channels (RGBA), which are packed as
+            they are. The path then ends in ".npy".
+        label: Name of its class, a text with at least one character; or an integer that fits into
+            64 bits; or None.
+        sidecars: Other fields, name -> bytes, or None where it has none: "txt", "json",
+            "mask.png", names that `--sidecar` takes. Unpacking makes a file beside the image of
+            each, called like the image with the name as extension.
     """
 
     path: str
-    image: bytes | bytearray | memoryview
+    image: bytes | bytearray | memoryview | npt.NDArray[np.uint8]
     label: str | int | None = None
-    sidecars: Mapping[str, bytes | bytearray | memoryview] = field(default_factory=dict)
+    sidecars: Mapping[str, bytes | bytearray | memoryview | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ the same for any number of ranks and workers.
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from itertools import islice
@@ -22,6 +23,7 @@ from torch.utils.data import Sampler
 
 from fastconv.loaders.draws import numbers
 from fastconv.loaders.errors import UsageError
+from fastconv.loaders.identity import digest_of
 from fastconv.loaders.permutation import permuted
 
 __all__ = [
@@ -277,6 +279,8 @@ class EpochBatchSampler(Sampler[list[int]]):
         drop_last: Whether to leave out the last batch when it is shorter.
         seed: Of the order, and of what is drawn for each sample.
         rows: Of a part of a Dataset: which of its samples they are, int64 (samples,).
+        dataset: What tells the Dataset from others, such as the id of its pack; "" where nothing
+            does.
 
     Attributes:
         epoch: The pass that comes next.
@@ -297,6 +301,7 @@ class EpochBatchSampler(Sampler[list[int]]):
         drop_last: bool = False,
         seed: int = 0,
         rows: Rows | None = None,
+        dataset: str = "",
     ) -> None:
         if batch_size < 1:
             raise UsageError(f"a batch has at least one sample, not {batch_size}")
@@ -312,6 +317,7 @@ class EpochBatchSampler(Sampler[list[int]]):
         )
         self.drop_last = drop_last
         self.rows = rows
+        self.dataset = dataset if rows is None else digest_of(dataset, {"rows": rows})
         self.epoch = 0
         self.begin = 0
 
@@ -371,6 +377,7 @@ class EpochBatchSampler(Sampler[list[int]]):
             "epoch": epoch,
             "begin": place,
             "samples": self.samples,
+            "dataset": self.dataset,
             "seed": self.seed,
         }
         if own is not None:
@@ -383,25 +390,49 @@ class EpochBatchSampler(Sampler[list[int]]):
             return self.sampler.count(place)
         return len(self.sampler) - place if isinstance(self.sampler, Sized) else self.batch_size
 
+    def _most(self) -> int:
+        """Returns how many places an epoch has; as many as there can be where nobody knows."""
+        if isinstance(self.sampler, PlacedSampler):
+            return self.sampler.samples
+        return len(self.sampler) if isinstance(self.sampler, Sized) else 1 << 63
+
     def go_on(self, state: dict[str, Any]) -> None:
         """Lets the next pass begin at the place of a state.
 
         Raises:
-            UsageError: It is of something else.
+            UsageError: It is of something else, or its place is none.
         """
         mine = self.state(0, 0, 0)
         if not isinstance(state, dict) or state.keys() != mine.keys():
             raise UsageError("not the state of a loader of this kind, with such a sampler")
-        for name in mine.keys() - {"epoch", "begin"}:
+        for name in [*mine][2:]:  # the first two are the place
             if state[name] != mine[name]:
                 what = name
                 if isinstance(self.sampler, PlacedSampler) and name == "order":
                     what = f"order ({', '.join(self.sampler.order)})"
                 raise UsageError(
-                    f"the state is of a loader whose {what} is {state[name]}: here it is "
-                    f"{mine[name]}"
+                    f"the state is of a loader whose {what} is {state[name]!r}: here it is "
+                    f"{mine[name]!r}"
                 )
-        self.epoch, self.begin = state["epoch"], state["begin"]
+        epoch = _below(1 << 63, "epoch", state["epoch"])
+        self.epoch, self.begin = epoch, _below(max(self._most(), 1), "begin", state["begin"])
+
+
+def _below(most: int, name: str, value: object) -> int:
+    """Returns a whole number of a state.
+
+    Raises:
+        UsageError: It is none, or not between 0 and `most` - 1.
+    """
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if number not in range(most):
+        raise UsageError(
+            f"the state's {name} is {value!r}: here it is a whole number between 0 and {most - 1}"
+        )
+    return number
 
 
 def _cut(chunks: Iterable[Rows], size: int) -> Iterator[list[int]]:

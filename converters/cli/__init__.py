@@ -37,6 +37,7 @@ COMMANDS = {
     "info": READING,
     "ls": READING,
     "scan": READING,
+    "stats": READING,
     "formats": READING,
     "doctor": READING,
     "bench": MEASURING,

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -24,8 +19,9 @@ from fastconv.converters.cli.measuring import (
     showing,
 )
 from fastconv.converters.cli.output import Out, reporting
+from fastconv.converters.cli.reports import check_report, write_report
 from fastconv.converters.cli.rich_tables import print_table
-from fastconv.loaders.errors import FastconvError, UsageError, printable
+from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.sample import BadFile
 
 if TYPE_CHECKING:
@@ -34,9 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 HOW, WHAT = "How it is measured", "What is measured"
-
-REPORT_HEAD = 4096
-"""Bytes of a report that have its title in them."""
 
 
 def command(
@@ -100,15 +93,7 @@ def command(
             rich_help_panel=HOW,
         ),
     ] = 1.0,
-    report: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write an HTML page with plots there.",
-            rich_help_panel=options.OUTPUT,
-            show_default=False,
-        ),
-    ] = None,
+    report: options.ReportOption = None,
     quiet: options.QuietOption = False,
     json: options.JsonOption = False,
 ) -> None:
@@ -124,7 +109,7 @@ def command(
             show_mock(mock, workers, out)
             return
         if report is not None:
-            check_report(report, sources or [])
+            check_report(report, "bench", sources or [])
         from fastconv.loaders.limits import default_workers
         from fastconv.loaders.measure.bench import bench
         from fastconv.loaders.measure.cases import Settings
@@ -161,59 +146,6 @@ def command(
             write_report(report, render_page(findings, time.strftime("%Y-%m-%d %H:%M")))
             out.answer["output"] = printable(report)
             out.summary(f"report: {printable(report)}")
-
-
-def check_report(path: str, sources: Sequence[str]) -> None:
-    """Refuses, before anything is measured, a report that would harm something or cannot be
-    written.
-
-    Raises:
-        UsageError: It belongs to a source, or is a file that is no earlier report.
-        FastconvError: Its folder is not there, or cannot be written to.
-    """
-    name, real = printable(path), os.path.realpath(path)
-    for source in sources:
-        if Path(real).is_relative_to(os.path.realpath(source)):
-            raise UsageError(
-                f"--report {name}: is in the source {printable(source)}: choose another file"
-            )
-    folder = os.path.dirname(real)
-    if not os.path.isdir(folder):
-        raise FastconvError(f"{printable(folder)}: no such folder: make it first")
-    if os.path.exists(real):
-        if not os.path.isfile(real):
-            raise UsageError(f"--report {name}: is no regular file: choose another one")
-        with open(real, "rb") as file:
-            head = file.read(REPORT_HEAD)
-        if not head.startswith(b"<!DOCTYPE html>") or b"<title>fastconv bench" not in head:
-            raise UsageError(
-                f"--report {name}: exists, and is no report of fastconv bench: choose another file"
-            )
-    if not all(os.access(place, os.W_OK) for place in (folder, real) if os.path.exists(place)):
-        raise FastconvError(f"{name}: the report cannot be written there")
-
-
-def write_report(path: str, page: str) -> None:
-    """Writes a report, or leaves what was there.
-
-    Raises:
-        FastconvError: It cannot be written.
-    """
-    real = os.path.realpath(path)
-    made = os.path.join(os.path.dirname(real), f".fastconv-{token_hex(8)}.html")
-    try:
-        try:
-            with open(made, "x", encoding="utf-8") as file:
-                file.write(page)
-            os.replace(made, real)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(made)
-            raise
-    except OSError as error:
-        raise FastconvError(
-            f"{printable(path)}: the report cannot be written: {error.strerror}"
-        ) from error
 
 
 def show(findings: Findings, out: Out) -> None:

@@ -5,8 +5,9 @@ Nothing heavy is imported: these are what `--help` and completion need.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -26,6 +27,7 @@ __all__ = [
     "EnlargeOption",
     "ExcludeDuplicatesOption",
     "FitOption",
+    "HashSeedOption",
     "IccOption",
     "IndexForOption",
     "JsonOption",
@@ -44,8 +46,10 @@ __all__ = [
     "QuietOption",
     "ReadFormat",
     "ReadFormatOption",
+    "ReportOption",
     "ResizeOption",
     "RestartOption",
+    "SampleOption",
     "SeedOption",
     "ShardSamplesOption",
     "ShardSizeOption",
@@ -82,6 +86,22 @@ ReadFormat = StrEnum(  # type: ignore[misc]
     {n: n for n in Registry("fastconv.loaders.formats", "fastconv.readers", object).names()},
 )
 """The formats that can be read."""
+
+SAMPLE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(%)|([0-9]+)", re.ASCII)
+
+
+def parse_sample(text: str) -> int | float:
+    """Returns how many samples are to be looked at: `500`, or as a float which share: `1%`.
+
+    Raises:
+        typer.BadParameter: It is neither.
+    """
+    found = SAMPLE.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is no number of samples: write 500, or 1%")
+    if float(found[1] or found[3]) == 0 or (found[2] and float(found[1]) > 100):
+        raise typer.BadParameter(f"{text!r} is not from 1 to all samples: write 500, or 1%")
+    return float(found[1]) / 100 if found[2] else int(found[3])
 
 
 SourceArgument = Annotated[
@@ -147,6 +167,37 @@ OutputArgument = Annotated[
         metavar="OUT",
         help="The pack to make. Its ending tells the format: .lmdb, .tar, .h5 ...",
         show_default=False,
+    ),
+]
+ReportOption = Annotated[
+    str | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Write an HTML page with plots there.",
+        rich_help_panel=OUTPUT,
+        show_default=False,
+    ),
+]
+SampleOption = Annotated[
+    Any,
+    typer.Option(
+        "--sample",
+        parser=parse_sample,
+        metavar="N|N%",
+        help="A quick look: only so many samples, or so many in a hundred, chosen by chance.",
+        rich_help_panel=RUNNING,
+        show_default="all",
+    ),
+]
+SeedOption = Annotated[
+    int,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        min=0,
+        help="With --sample, another number chooses other samples.",
+        rich_help_panel=RUNNING,
     ),
 ]
 OverwriteOption = Annotated[
@@ -391,8 +442,8 @@ SidecarOption = Annotated[
     list[str] | None,
     typer.Option(
         "--sidecar",
-        metavar="EXT",
-        help="Bring files of the same stem along, such as txt. May be given several times.",
+        metavar="EXT[,EXT]",
+        help="Bring files of the same stem along, such as txt.",
         rich_help_panel=SELECTION,
         show_default=False,
     ),
@@ -442,7 +493,7 @@ ShuffleOption = Annotated[
         rich_help_panel=SELECTION,
     ),
 ]
-SeedOption = Annotated[
+HashSeedOption = Annotated[
     int | None,
     typer.Option(
         "--seed",

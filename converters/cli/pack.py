@@ -49,7 +49,7 @@ def command(
     min_size: options.MinSizeOption = None,
     exclude_duplicates: options.ExcludeDuplicatesOption = False,
     shuffle: options.ShuffleOption = False,
-    seed: options.SeedOption = None,
+    seed: options.HashSeedOption = None,
     limit: options.LimitOption = None,
     split: options.SplitOption = None,
     stratify: options.StratifyOption = False,

@@ -10,6 +10,7 @@ import typer
 from fastconv.converters.cli import options
 from fastconv.converters.cli.output import Out, reporting
 from fastconv.converters.cli.progress import showing
+from fastconv.converters.cli.selection import class_names
 from fastconv.converters.cli.sizes import size_text
 from fastconv.loaders.errors import printable
 
@@ -46,6 +47,16 @@ def command(
             show_default="in place of PACK",
         ),
     ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            "--classes",
+            metavar="PACK_OR_FILE",
+            help="The names that PACK was packed with, where its table is lost.",
+            rich_help_panel=options.RUNNING,
+            show_default=False,
+        ),
+    ] = None,
     format: options.ReadFormatOption = None,
     workers: options.WorkersOption = None,
     quiet: options.QuietOption = False,
@@ -74,6 +85,7 @@ def command(
                 pack,
                 source,
                 out=out,
+                classes=class_names(classes) if classes else None,
                 format=format,
                 workers=workers,
                 progress=progress,

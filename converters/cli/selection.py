@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from fastconv.converters.cli.options import split_names
 from fastconv.loaders.errors import NotAPackError, UsageError, printable
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def source_options(
     labels: str | None,
     classes: str | None,
     class_order: Literal["sorted", "natural"],
-    sidecar: Sequence[str] | None,
+    sidecar: list[str] | None,
     any_extension: bool,
 ) -> dict[str, Any]:
     """Returns the arguments of `fastconv.converters.pack` that the options of these names mean.
@@ -37,7 +38,7 @@ def source_options(
         "labels": labels or not no_labels,
         "classes": class_names(classes) if classes else None,
         "class_order": class_order,
-        "sidecars": tuple(sidecar or ()),
+        "sidecars": tuple(split_names(sidecar)),
         "any_extension": any_extension,
     }
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-SAMPLE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(%)|([0-9]+)", re.ASCII)
 MOST_BAD, MOST_ALIKE = 10, 3
 """Bad files that are all named, and those of each reason where there are more."""
 
@@ -56,27 +54,8 @@ def command(
             show_default=False,
         ),
     ] = None,
-    sample: Annotated[
-        Any,
-        typer.Option(
-            "--sample",
-            parser=parse_sample,
-            metavar="N|N%",
-            help="A quick look: only so many samples, or so many in a hundred, chosen by chance.",
-            rich_help_panel=options.CHECKING,
-            show_default="all",
-        ),
-    ] = None,
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            min=0,
-            help="With --sample, another number chooses other samples.",
-            rich_help_panel=options.CHECKING,
-        ),
-    ] = 0,
+    sample: options.SampleOption = None,
+    seed: options.SeedOption = 0,
     format: options.ReadFormatOption = None,
     image_key: options.ImageKeyOption = None,
     label_key: options.LabelKeyOption = None,
@@ -141,18 +120,6 @@ def hint(pack: str) -> str:
         f"what the folder that was packed still has can be mended: fastconv repair "
         f"{printable(pack)} --from SRC"
     )
-
-
-def parse_sample(text: str) -> int | float:
-    """Returns how many samples are to be looked at: `500`, or as a float which share: `1%`.
-
-    Raises:
-        typer.BadParameter: It is neither.
-    """
-    found = SAMPLE.fullmatch(text)
-    if found is None:
-        raise typer.BadParameter(f"{text!r} is no number of samples: write 500, or 1%")
-    return float(found[1]) / 100 if found[2] else int(found[3])
 
 
 def tell(report: VerifyReport, out: Out) -> None:

@@ -3,6 +3,7 @@
 | dataset | type, shape | what |
 |---|---|---|
 | /data | uint8 (B,) | the images' bytes, one after the other |
+| /images | uint8 (N, rows, columns, channels) | in place of /data where all are raw, of one shape |
 | /offsets | uint64 (N + 1,) | image i is data[offsets[i]:offsets[i + 1]] |
 | /labels | int64 (N,) | class ids or integer labels, -1 for none |
 | /fields/NAME/data, /fields/NAME/offsets | as above | a sidecar |
@@ -26,6 +27,7 @@ in the end, by one process: /images, N arrays of uint8 of their own lengths, in 
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import re
@@ -42,6 +44,7 @@ from fastconv.converters.writer import Layout, Sharding, Writer, pwrite_all
 from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.formats.hdf5 import ELEMENT, heap_places, holds, is_vlen, stored
 from fastconv.loaders.meta import NO_ID, PackMeta, Shard
+from fastconv.loaders.raw import common_shape
 from fastconv.loaders.reader import MappedReader, Reader
 from fastconv.loaders.table import COLUMNS, FIELD_COLUMNS, SampleTable
 
@@ -102,8 +105,8 @@ def system_errors(path: str) -> Iterator[None]:
         raise OSError(number, os.strerror(number), path) from error
 
 
-def allocate(file: h5py.File, name: str, count: int | None, dtype: np.dtype[Any]) -> int:
-    """Makes a contiguous array whose bytes exist but are not written; without a count, one value.
+def allocate(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """Makes a contiguous array whose bytes exist but are not written.
 
     Returns:
         Where they start in the file; 0 where there are none.
@@ -117,7 +120,7 @@ def allocate(file: h5py.File, name: str, count: int | None, dtype: np.dtype[Any]
     plan.set_obj_track_times(False)
     links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)
-    space = h5py.h5s.create_simple(() if count is None else (count,))
+    space = h5py.h5s.create_simple(shape)
     kind = h5py.h5t.py_create(dtype, logical=True)
     dataset = h5py.h5d.create(file.id, name.encode(), kind, space, plan, lcpl=links)
     return int(dataset.get_offset() or 0)
@@ -126,6 +129,21 @@ def allocate(file: h5py.File, name: str, count: int | None, dtype: np.dtype[Any]
 def types_of(column: str) -> np.dtype[Any]:
     """Returns the type of a stored column of the table."""
     return (COLUMNS | FIELD_COLUMNS)[column.partition("/")[0]]
+
+
+def data_of(table: SampleTable, slot: int, *, vlen: bool) -> tuple[str, tuple[int, ...]]:
+    """Returns the name and the shape of the dataset with the bytes of a field of all samples.
+
+    Args:
+        table: The pack's rows.
+        slot: Of the field.
+        vlen: Whether the images become arrays of variable length in the end.
+    """
+    flat = (int(np.maximum(table.size[slot], 0).sum()),)
+    if slot:
+        return f"fields/{table.fields[slot]}/data", flat
+    shape = None if vlen else common_shape(table)
+    return ("data", flat) if shape is None else ("images", (len(table), *shape))
 
 
 def column_names(table: SampleTable) -> dict[str, str]:
@@ -166,12 +184,12 @@ class HDF5Writer(Writer):
             file.attrs["settings"] = np.bytes_(json.dumps(dict(meta.settings)))
             texts = {"fastconv": meta.to_json(), "classes": json.dumps(meta.class_texts())}
             for name, text in texts.items():
-                allocate(file, name, None, np.dtype(f"S{len(text)}"))
+                allocate(file, name, (), np.dtype(f"S{len(text)}"))
                 file[name][()] = np.bytes_(text)
-            for slot, (name, size) in enumerate(zip(table.fields, table.size, strict=True)):
+            for slot, size in enumerate(table.size):
                 bounds = np.concatenate([[0], np.cumsum(np.maximum(size, 0))]).astype(np.uint64)
-                where = f"fields/{name}/data" if slot else "data"
-                base.append(allocate(file, where, int(bounds[-1]), np.dtype("u1")))
+                where, shape = data_of(table, slot, vlen=self.options.layout == "vlen")
+                base.append(allocate(file, where, shape, np.dtype("u1")))
                 offset.append(bounds)
             # Wide types first, bytes last: each array then starts at a multiple of its item size.
             names = sorted(
@@ -181,10 +199,10 @@ class HDF5Writer(Writer):
                 column, _, of_field = name.partition("/")
                 if column == "offset":
                     bounds = offset[table.fields.index(of_field)]
-                    places[name] = allocate(file, dataset, bounds.shape[0], np.dtype("<u8"))
+                    places[name] = allocate(file, dataset, bounds.shape, np.dtype("<u8"))
                 else:
                     count = table.column_sizes()[name] // types_of(name).itemsize
-                    places[name] = allocate(file, dataset, count, types_of(name))
+                    places[name] = allocate(file, dataset, (count,), types_of(name))
         shard = Shard("data", os.stat(path).st_size)
         own = {"places": places, "bounds": offset}
         rows = np.array([0, len(table)], np.int64)
@@ -267,7 +285,7 @@ def shape_as_vlen(path: str, new: str, layout: Layout) -> None:
             else:  # h5py takes rows of one length for an array of two dimensions
                 for row, image in enumerate(rows, start):
                     images[row] = image
-        allocate(file, "table/offset/image", count, np.dtype("<u8"))
+        allocate(file, "table/offset/image", (count,), np.dtype("<u8"))
         elements = int(images.id.get_offset())
         places = int(file["table/offset/image"].id.get_offset())
     with (
@@ -311,25 +329,26 @@ def array_problems(reader: MappedReader, file: h5py.File) -> Iterator[str]:
         values[name], types[name] = columns[column], dtype
     if vlen:  # what a copying program has moved was found anew
         values["table/offset/image"] = file["table/offset/image"][:]
-    data = {}
+    data: dict[str, tuple[int, tuple[int, ...]]] = {}
     for slot, (field, sizes) in enumerate(zip(table.fields, table.size, strict=True)):
         if slot or not vlen:
             folder = f"fields/{field}/" if slot else ""
             ends = np.concatenate([[0], np.cumsum(np.maximum(sizes, 0))])
             values[f"{folder}offsets"] = ends
-            data[f"{folder}data"] = (table.base[slot], int(ends[-1]))
-    lengths = {name: len(array) for name, array in values.items()}
-    lengths |= {name: length for name, (_, length) in data.items()}
+            where, shape = data_of(table, slot, vlen=vlen)
+            data[where] = (table.base[slot], shape)
+    shapes = {name: array.shape for name, array in values.items()}
+    shapes |= {name: shape for name, (_, shape) in data.items()}
     if vlen:
-        lengths["images"] = len(table)
+        shapes["images"] = (len(table),)
     names: list[str] = []
     file.visit(names.append)
-    for name, length in lengths.items():
+    for name, shape in shapes.items():
         dataset, title = file[name], f"the dataset {printable(name)}"
         if name not in names:
             yield f"{title} is not listed"
-        elif dataset.shape != (length,):
-            yield f"{title} is {dataset.shape}, not ({length},)"
+        elif dataset.shape != shape:
+            yield f"{title} is {dataset.shape}, not {shape}"
         elif not holds(dataset, types.get(name, byte), vlen=vlen and name == "images"):
             yield f"{title} is not of plain {types.get(name, byte)}, but of another {dataset.dtype}"
         elif words := storage_problem(dataset):
@@ -339,10 +358,13 @@ def array_problems(reader: MappedReader, file: h5py.File) -> Iterator[str]:
                 yield f"{title} is not what the sample table says"
         elif name in data:
             with DataFile(reader.files[0]) as raw:
-                base, _ = data[name]
-                for start in {0, max(length - SEEN, 0)}:
-                    stop = min(start + SEEN, length)
-                    if dataset[start:stop].tobytes() != raw.read(base + start, base + stop):
+                base, length = data[name][0], shape[0]
+                size = math.prod(shape[1:])  # of what is read at least, in bytes
+                some = max(SEEN // size, 1)
+                for start in {0, max(length - some, 0)}:
+                    stop = min(start + some, length)
+                    held = raw.read(base + start * size, base + stop * size)
+                    if dataset[start:stop].tobytes() != held:
                         yield f"{title} has other bytes than the samples, from {start} on"
         else:
             yield from vlen_problems(reader, int(dataset.id.get_offset() or 0))

@@ -37,9 +37,11 @@ from fastconv.converters.writer import (
     pwrite_all,
     shard_bounds,
 )
+from fastconv.loaders import parquet_columns
 from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.formats.parquet import CREATED_BY, KEY, MAGIC
 from fastconv.loaders.meta import NO_ID, PackMeta, Shard
+from fastconv.loaders.reader import MappedReader
 from fastconv.loaders.table import SampleTable
 from fastconv.loaders.thrift import Value, i32, i64, items, struct, text, varint
 
@@ -78,6 +80,11 @@ class ParquetOptions:
     """
 
     text: str = ""
+
+    def __post_init__(self) -> None:
+        # In order, as packs are different that say different things of themselves.
+        names = sorted({name.strip() for name in self.text.split(",")} - {""})
+        object.__setattr__(self, "text", ",".join(names))
 
 
 class Column(NamedTuple):
@@ -176,6 +183,13 @@ class ParquetWriter(BesideWriter):
         )
         own = {"columns": columns, "plans": plans}
         return Layout(shards, bounds, offset, (0,) * len(offset), own)
+
+    @classmethod
+    def settings_in(cls, reader: MappedReader) -> dict[str, Any]:
+        schema = parquet_columns.ParquetFile.of(reader.files[0]).decoder.schema_arrow
+        sidecars = reader.meta.fields[1:]
+        strings = [name for name in sidecars if parquet_columns.is_text(schema.field(name).type)]
+        return cls(ParquetOptions(",".join(strings))).settings()
 
     def columns(self, meta: PackMeta, table: SampleTable) -> list[Column]:
         """Returns the columns of a pack.

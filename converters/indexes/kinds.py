@@ -11,12 +11,16 @@ to the folder where the data files lie, and the bytes of each, which are made as
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from fastconv.converters.indexes import records, tars
 from fastconv.converters.indexes.pack import Files, IndexedPack
+from fastconv.converters.writer import WRITERS
 from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.files import read_file
 
@@ -27,8 +31,11 @@ __all__ = [
     "check_tools",
     "every_index",
     "index_files",
+    "is_file",
     "missing",
     "names_below",
+    "resembles",
+    "strays",
     "tools_of",
     "with_settings",
     "write_files",
@@ -74,7 +81,7 @@ def check_tools(
     for tool in tools:
         if tool not in makers:
             have = f"index files for {', '.join(makers)}" if makers else "no index files"
-            known = [name for name in MAKERS if tool in MAKERS[name]]
+            known = [WRITERS.load(name).title for name in MAKERS if tool in MAKERS[name]]
             reads = f": it reads {', '.join(known)}" if known else ""
             raise UsageError(f"{title} has {have}, none for {printable(tool)}{reads}")
         if alone and needs_folder(makers[tool]):
@@ -150,6 +157,54 @@ def same_bytes(path: str, pieces: Iterable[bytes]) -> bool:
         return False
     with open(path, "rb") as file:
         return all(file.read(len(piece)) == piece for piece in pieces) and not file.read(1)
+
+
+def is_file(path: str) -> bool:
+    """Returns whether a path is a regular file, and no link to one."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def resembles(path: str, pieces: Iterable[bytes | memoryview]) -> bool:
+    """Returns whether a path is what is left of a file with these bytes: a file, no link, at least
+    half of whose bytes are theirs or zero."""
+    if not is_file(path):
+        return False
+    right = 0
+    with open(path, "rb") as file:
+        for piece in pieces:
+            should = np.frombuffer(piece, np.uint8)
+            there = np.frombuffer(file.read(len(should)), np.uint8)
+            right += int(np.count_nonzero((there == should[: len(there)]) | (there == 0)))
+        return 2 * right >= os.fstat(file.fileno()).st_size
+
+
+def strays(pack: IndexedPack, tools: Sequence[str]) -> dict[str, str]:
+    """Returns the names of what lies where a pack's index files for other tools would, and is that
+    of another pack, by its first bytes; and for each the tool that would take it for the pack's.
+
+    Args:
+        pack: A single file. What lies in a folder of shards is the pack's.
+        tools: Those whose index files it has.
+    """
+    own = index_files(pack, tools)
+    return {
+        name: tool
+        for tool, files in possible(pack).items()
+        for name, make in files.items()
+        if name not in own and begins_like(os.path.join(pack.folder, name), make())
+    }
+
+
+def begins_like(path: str, pieces: Iterable[bytes]) -> bool:
+    """Returns whether a path is a file that begins with these bytes, but for other numbers."""
+    if not is_file(path):
+        return False
+    should = next(iter(pieces))[:64].translate(None, b"0123456789")[:16]
+    with open(path, "rb") as file:
+        return file.read(64).translate(None, b"0123456789").startswith(should)
 
 
 def with_settings(files: Files, folder: str) -> Files:

@@ -11,6 +11,7 @@ from typing import Literal
 from fastconv.converters.indexes.kinds import (
     check_tools,
     index_files,
+    is_file,
     missing,
     write_files,
     wrong,
@@ -94,6 +95,12 @@ def write_indexes(
             indexed, wanted = opened(path, tools, format)  # it may be another one by now
             files = index_files(indexed, wanted)
             others = wrong(indexed.folder, files)
+            for name in others:
+                if not is_file(path := os.path.join(indexed.folder, name)):
+                    raise UsageError(
+                        f"{printable(path)}: is no file, but called as the index of this pack: "
+                        "move it away"
+                    )
             if others and not overwrite:
                 raise UsageError(
                     f"{printable(os.path.join(indexed.folder, others[0]))}: is there and is not "
@@ -132,6 +139,10 @@ def opened(
         PackError: It cannot be read.
     """
     reader = open_pack(path, format)
+    if reader.root:
+        raise UsageError(
+            f"{printable(path)}: a folder of images, not a pack: pack it first (fastconv pack)"
+        )
     if not reader.meta.id:
         raise UsageError(
             f"{printable(path)}: has no sample table of fastconv's: make a pack of it first "

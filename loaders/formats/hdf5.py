@@ -5,6 +5,7 @@ The layout stands in `fastconv.converters.formats.hdf5` and in the documentation
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, Any, Self
 
@@ -132,8 +133,8 @@ def read_columns(
             base.append(0)
         else:
             arrays[f"offset/{field}"] = arrays[f"offset/{field}"][:-1]
-            data = file[f"fields/{field}/data" if slot else "data"]
-            mapped(data, np.dtype(np.uint8), block)
+            data = file[f"fields/{field}/data" if slot else images_name(file)]
+            mapped(data, np.dtype(np.uint8), block, flat=slot > 0)
             base.append(int(data.id.get_offset() or 0))
     return arrays, base
 
@@ -149,6 +150,12 @@ def stored(meta: PackMeta) -> dict[str, tuple[str, np.dtype[Any]]]:
                 where = f"fields/{field}/offsets" if slot else "offsets"
             out[f"{column}/{field}"] = (where, dtype)
     return out
+
+
+def images_name(file: h5py.File) -> str:
+    """Returns the name of the dataset with the bytes of all images: raw ones of one shape are an
+    array of that shape."""
+    return "images" if "images" in file else "data"
 
 
 def is_vlen(meta: PackMeta) -> bool:
@@ -239,23 +246,32 @@ def holds(dataset: h5py.Dataset, dtype: np.dtype[Any], *, vlen: bool = False) ->
     return any(kind.equal(each) for each in plain[dtype.str])
 
 
-def mapped(dataset: h5py.Dataset, dtype: np.dtype[Any], block: memoryview) -> np.ndarray[Any, Any]:
-    """Returns a dataset as an array on the mapped file.
+def mapped(
+    dataset: h5py.Dataset, dtype: np.dtype[Any], block: memoryview, *, flat: bool = True
+) -> np.ndarray[Any, Any]:
+    """Returns a dataset as an array on the mapped file, (n,).
+
+    Args:
+        dataset: It.
+        dtype: The type of its values.
+        block: The whole file.
+        flat: Whether it has to have one dimension.
 
     Raises:
         ValueError: It is of another type, or not one contiguous block that lies inside the file.
     """
     shape = dataset.shape
-    if len(shape) != 1 or not holds(dataset, dtype):
+    if len(shape) < 1 or (flat and len(shape) > 1) or not holds(dataset, dtype):
         raise ValueError(
             f"the dataset {dataset.name} is {dataset.dtype} {shape}, not plain {dtype} (n,)"
         )
-    if not shape[0]:
+    count = math.prod(shape)
+    if not count:
         return np.zeros(0, dtype)
     place = dataset.id.get_offset()
-    if place is None or place + shape[0] * dtype.itemsize > block.nbytes:
+    if place is None or place + count * dtype.itemsize > block.nbytes:
         raise ValueError(f"the dataset {dataset.name} is not one block inside the file")
-    return np.frombuffer(block, dtype, shape[0], place)
+    return np.frombuffer(block, dtype, count, place)
 
 
 def library_words(error: Exception) -> str:

@@ -19,6 +19,7 @@ from fastconv.loaders.arrays import load_object
 from fastconv.loaders.errors import CorruptPackError, NotAPackError, printable
 from fastconv.loaders.files import first_bytes, map_file
 from fastconv.loaders.meta import PackMeta, Shard
+from fastconv.loaders.raw import RAW
 from fastconv.loaders.reader import MappedReader
 from fastconv.loaders.table import COLUMNS, FIELD_COLUMNS, SampleTable, path_entry
 
@@ -29,7 +30,7 @@ BRANCH, LEAF = 1, 2
 BIG, SUB = 1, 6
 """Flags of a leaf node: the value is in overflow pages; it is a database or a list of its own."""
 NONE = 2**64 - 1
-KNOWN = ("label", "kind", "path", "path_offset")
+KNOWN = ("label", "kind", "width", "height", "path", "path_offset")
 """Columns of the sample table that are right for a key whatever was changed since."""
 MAGIC = 0xBEEFC0DE
 PAGE_SIZES = [1 << power for power in range(8, 17)]
@@ -135,12 +136,14 @@ def table_by_keys(database: Database, meta: PackMeta) -> SampleTable:
             rows.append({})
         rows[-1][field or "image"] = entry
     fields = ("image", *sorted({field for row in rows for field in row} - {"image"}))
-    labels, kinds, entries = [], [], []
+    labels, kinds, pixels, entries = [], [], [], []
     for name in keys:
         number = int(name) if name.isdigit() else -1
         old = len(known) == len(KNOWN) and 0 <= number < len(known["label"])
         labels.append(int(known["label"][number]) if old else -1)
         kinds.append(int(known["kind"][number]) if old else 0)
+        raw = old and kinds[-1] == RAW  # else the file says it
+        pixels.append([int(known[side][number]) if raw else 0 for side in ("width", "height")])
         if old:
             start, stop = known["path_offset"][number : number + 2].tolist()
             entries.append(known["path"][start:stop].tobytes())
@@ -150,8 +153,8 @@ def table_by_keys(database: Database, meta: PackMeta) -> SampleTable:
     columns: dict[str, npt.NDArray[Any]] = {
         "label": np.array(labels, np.int64),
         "kind": np.array(kinds, np.uint8),
-        "width": np.zeros(len(rows), np.uint32),
-        "height": np.zeros(len(rows), np.uint32),
+        "width": np.array(pixels, np.uint32).reshape(-1, 2)[:, 0],
+        "height": np.array(pixels, np.uint32).reshape(-1, 2)[:, 1],
         "path": np.frombuffer(b"".join(entries), np.uint8),
         "path_offset": np.cumsum([0, *map(len, entries)], dtype=np.uint64),
         "shard_row": np.array([0, len(rows)], np.int64),

@@ -221,8 +221,7 @@ def scanned(
         raise being_replaced(path)
     reader = stored if all(rows.plain) else DecodedReader(stored, rows, columns)
     reader.bad = rows.bad
-    if columns.unread:
-        reader.notices.append(f"columns that are not read: {printable(', '.join(columns.unread))}")
+    reader.notices += [*columns.notices, *rows.notices]
     return reader
 
 

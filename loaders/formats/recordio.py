@@ -37,7 +37,9 @@ from fastconv.loaders.errors import NotAPackError, printable
 from fastconv.loaders.files import MappedFile, first_bytes, map_file, open_file
 from fastconv.loaders.kinds import KINDS, START_BYTES, kind_code_of_start
 from fastconv.loaders.meta import PackMeta, Shard
-from fastconv.loaders.reader import MappedReader
+from fastconv.loaders.names import unique_names
+from fastconv.loaders.raw import Pixels
+from fastconv.loaders.reader import MappedReader, Reader
 from fastconv.loaders.sample import BadFile, Reason
 from fastconv.loaders.table import SampleTable
 
@@ -127,6 +129,12 @@ class RecordIOReader(BesideReader):
 
     def load(self, row: int, slot: int = 0) -> bytes | None:
         return self._joined(row) if row in self._split and not slot else super().load(row, slot)
+
+    def fill(self, rows: npt.NDArray[np.int64], places: Sequence[Pixels]) -> None:
+        if self._split.isdisjoint(rows.tolist()):
+            super().fill(rows, places)
+        else:
+            Reader.fill(self, rows, places)
 
     def _joined(self, row: int) -> bytes:
         """Returns a split image, put together."""
@@ -223,12 +231,18 @@ def joined(stored: memoryview | bytes) -> bytes:
 
 
 class Damaged(Exception):
-    """A record that cannot be read."""
+    """A record that cannot be read.
 
-    def __init__(self, reason: Reason, message: str) -> None:
+    Attributes:
+        reason, message: Why.
+        last: Where the last of its parts is that was looked at.
+    """
+
+    def __init__(self, reason: Reason, message: str, last: int = 0) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.last = last
 
 
 class Extent(NamedTuple):
@@ -238,16 +252,24 @@ class Extent(NamedTuple):
         start, stop: Of its data in the file, with what stands between parts.
         extra: How many bytes stand between parts.
         following: Where the next record starts.
+        last: Where its last part is.
     """
 
     start: int
     stop: int
     extra: int
     following: int
+    last: int
 
 
-def extent_at(view: memoryview, place: int) -> Extent:
+def extent_at(view: memoryview, place: int, known: int = -1) -> Extent:
     """Returns where the record lies whose first part starts at a place.
+
+    Args:
+        view: The file.
+        place: Where.
+        known: The last place of a part that was looked at for other records: parts up to there are
+            theirs. So each is looked at once, whatever damaged lengths lead to.
 
     Raises:
         Damaged: There is none, or it is cut short.
@@ -255,17 +277,19 @@ def extent_at(view: memoryview, place: int) -> Extent:
     start, extra, wanted = place + PART.size, 0, (WHOLE, FIRST)
     while True:
         if place + PART.size > view.nbytes:
-            raise Damaged("truncated", "the file ends in its head")
+            raise Damaged("truncated", "the file ends in its head", place)
         magic, lrec = PART.unpack_from(view, place)
         flag, length = lrec >> LENGTH_BITS, lrec & MOST_LENGTH
         if magic != MAGIC or flag not in wanted or (flag in (FIRST, MIDDLE) and length % 4):
-            raise Damaged("bad_record", "a record's head is damaged")
+            raise Damaged("bad_record", "a record's head is damaged", place)
         stop = place + PART.size + length
         if stop > view.nbytes:
             has = max(view.nbytes - start, 0)
-            raise Damaged("truncated", f"cut short: needs {stop - start} bytes, has {has}")
+            raise Damaged("truncated", f"cut short: needs {stop - start} bytes, has {has}", place)
         if flag in (WHOLE, LAST):
-            return Extent(start, stop, extra, stop + -length % 4)
+            return Extent(start, stop, extra, stop + -length % 4, place)
+        if stop <= known:
+            raise Damaged("bad_record", "its length leads into the parts of another record", place)
         place, wanted = stop, (MIDDLE, LAST)
         extra += 4
 
@@ -412,11 +436,13 @@ class Gap(NamedTuple):
 
 def records_of(view: memoryview) -> Iterator[Extent | Gap]:
     """Yields the records of a file, and what is between them where it is damaged."""
-    place, last = 0, None
+    place, known, last = 0, -1, None
     while place < view.nbytes:
         try:
-            extent = extent_at(view, place)
+            extent = extent_at(view, place, known)
+            known = max(known, extent.last)
         except Damaged as error:
+            known = max(known, error.last)
             if last is not None:
                 inside = next_head(view, last.start, place)
                 if inside < place:  # its length leads past the records that follow it
@@ -500,7 +526,7 @@ class Columns:
         Raises:
             Damaged: It is damaged, or its image is empty.
         """
-        start, stop, extra, _ = record
+        start, stop, extra, *_ = record
         data: memoryview | bytes = view[start:stop]
         if extra:
             data = joined(view[start:stop])
@@ -583,6 +609,7 @@ class Columns:
                     self.paths[rows], self.number[rows], self.kind[rows], strict=True
                 )
             ]
+        entries = unique_names(entries, range(count))  # lists beside several files may agree
         extra = np.array(self.extra, np.uint32)
         return SampleTable(
             fields=fields,

@@ -26,12 +26,20 @@ from fastconv.loaders.files import MappedFile, first_bytes, map_file, unreadable
 from fastconv.loaders.index import index_path
 from fastconv.loaders.kinds import KINDS, START_BYTES, kind_code, kind_code_of_start, kind_of_name
 from fastconv.loaders.meta import PackMeta, Shard
+from fastconv.loaders.names import (
+    class_names,
+    fields_left_out,
+    problem_of_field,
+    unique_names,
+)
+from fastconv.loaders.raw import is_shape
 from fastconv.loaders.reader import NOTHING, Wanted
 from fastconv.loaders.sample import IMAGE, BadFile, Reason
 from fastconv.loaders.table import SampleTable
 from fastconv.loaders.tfexample import (
     FRAMING,
     HEAD,
+    PACK,
     compression_of,
     first_integer,
     is_record,
@@ -56,13 +64,15 @@ SHARD_NAME = re.compile(rf".+(?:\.tfrecords?(?:\.gz)?|{NUMBERED.pattern})")
 IMAGE_NAMES = (b"image/encoded", b"image", b"jpg", b"jpeg", b"png", b"webp")
 """What the image is called, in ImageNet's records and those of others."""
 LABEL_NAMES = (b"image/class/label", b"label")
-SIDECAR_NAME = re.compile(rb"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 
 FORMATS = {kind: {"jpg": "JPEG", "tif": "TIFF"}.get(kind, kind.upper()).encode() for kind in KINDS}
 """Kind -> `image/format`."""
-KIND_OF_FORMAT = {format: kind for kind, format in FORMATS.items()}
+KIND_OF_FORMAT = {format: kind for kind, format in FORMATS.items() if kind != "raw"}
+"""The kind that a format's name tells by itself: raw pixels have to fit their height and width."""
 PIXELS = (b"image/width", b"image/height")
 TEXTS = (b"image/filename", b"image/format", b"image/class/text")
+TOLD = (b"image/", PACK)
+"""What features begin with that say something of the image or of the pack, and are no sidecars."""
 MOST_UNUSED = 1000
 """Labels that may be unused where classes are named."""
 
@@ -153,6 +163,11 @@ class TFRecordReader(BesideReader):
         if labelled and int(table.label[table.label != -1].min()) > 0:
             reader.notices.append(
                 f"labels are as they are stored, up to {table.label.max()}: 0 is unused"
+            )
+        reader.notices += fields_left_out(builder.left_out)
+        if builder.too_small:
+            reader.notices.append(
+                f"labels that do not fit into 64 bits are left out: {builder.too_small}"
             )
         if crc is None and len(table):
             reader.notices.append(
@@ -265,6 +280,8 @@ class TableBuilder:
         self.shard_rows = array("q", [0])
         self.texts: dict[int, bytes] = {}
         self.named = True
+        self.left_out: set[str] = set()
+        self.too_small = 0
 
     def add_file(self, mapped: MappedFile, file: str, crc: Crc | None) -> None:
         """Takes all records of a file.
@@ -326,25 +343,37 @@ class TableBuilder:
         numbers = {name: first_integer(data, features.get(name)) for name in wanted}
         stored = (number for name in self.label_names if (number := numbers[name]) is not None)
         label = next(stored, self.base - 1) - self.base
+        if label < -(1 << 63):
+            self.too_small, label = self.too_small + 1, -1
         text = {name: data[slice(*values.get(name, (0, 0)))] for name in TEXTS}
-        start, _ = values[image]
+        start, stop = values[image]
         path = os.fsdecode(text[b"image/filename"])
-        kind = kind_of(data[start : start + START_BYTES], text[b"image/format"], path)
+        width, height = (
+            pixels if 0 < (pixels := numbers[name] or 0) < 1 << 31 else 0 for name in PIXELS
+        )
+        if text[b"image/format"] == FORMATS["raw"] and is_shape(width, height, stop - start):
+            kind = "raw"  # whatever its first bytes look like
+        else:
+            kind = kind_of(data[start : start + START_BYTES], text[b"image/format"], path)
         if not path or "\0" in path:
             path = f"{len(self.paths):08d}.{kind}"
         self.put(IMAGE, place, values[image])
-        for name, value in values.items():
-            if name not in (*IMAGE_NAMES, *self.images) and SIDECAR_NAME.fullmatch(name):
-                self.put(name.decode(), place, value)
+        for key, value in values.items():
+            if key.startswith(TOLD) or key in (*IMAGE_NAMES, *self.images):
+                continue
+            field = os.fsdecode(key)
+            if field in self.columns or not problem_of_field(field):
+                self.put(field, place, value)
+            else:
+                self.left_out.add(field)
         self.paths.append(os.fsencode(path))
         self.kinds.append(kind_code(kind))
         self.labels.append(label)
         if label != -1 and self.named:
             name = text[b"image/class/text"]
             self.named = bool(name) and self.texts.setdefault(label, name) == name
-        for column, name in zip(self.pixels, PIXELS, strict=True):
-            pixels = numbers[name] or 0
-            column.append(pixels if 0 < pixels < 1 << 31 else 0)
+        for column, pixels in zip(self.pixels, (width, height), strict=True):
+            column.append(pixels)
         return True
 
     def put(self, field: str, place: int, value: tuple[int, int]) -> None:
@@ -372,14 +401,15 @@ class TableBuilder:
         for places, sizes in columns.values():
             self.fill(places, sizes)
         width, height = self.pixels
+        paths = unique_names(self.paths, range(len(self.paths)))
         return SampleTable(
             fields=tuple(columns),
             label=np.array(self.labels, np.int64),
             kind=np.frombuffer(bytes(self.kinds), np.uint8),
             width=np.array(width, np.uint32),
             height=np.array(height, np.uint32),
-            path_bytes=np.frombuffer(b"".join(self.paths), np.uint8),
-            path_offset=np.cumsum([0, *map(len, self.paths)], dtype=np.uint64),
+            path_bytes=np.frombuffer(b"".join(paths), np.uint8),
+            path_offset=np.cumsum([0, *map(len, paths)], dtype=np.uint64),
             shard_row=np.array(self.shard_rows, np.int64),
             offset=tuple(np.array(places, np.uint64) for places, _ in columns.values()),
             size=tuple(np.array(sizes, np.int64) for _, sizes in columns.values()),
@@ -392,8 +422,9 @@ class TableBuilder:
         count = max(texts, default=-1) + 1
         if not self.named or not texts or min(texts) < 0 or count - len(texts) > MOST_UNUSED:
             return ()
-        names = [os.fsdecode(texts.get(number, b"%d" % number)) for number in range(count)]
-        return tuple(names) if len(set(names)) == count else ()
+        return class_names(
+            [os.fsdecode(texts.get(number, b"%d" % number)) for number in range(count)]
+        )
 
 
 def kind_of(start: bytes, format: bytes, path: str) -> str:

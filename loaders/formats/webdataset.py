@@ -22,6 +22,7 @@ from fastconv.loaders.errors import printable
 from fastconv.loaders.files import first_bytes, map_file
 from fastconv.loaders.kinds import kind_code, kind_of_name
 from fastconv.loaders.meta import LabelKind, PackMeta, Shard
+from fastconv.loaders.names import fields_left_out, problem_of_field, unique_names
 from fastconv.loaders.sample import BadFile
 from fastconv.loaders.table import SampleTable, path_entry
 
@@ -103,6 +104,7 @@ class WebDatasetReader(BesideReader):
         reader.bad = bad
         if left_out:
             reader.notices.append(f"{left_out} labels are names among integers: left out")
+        reader.notices += fields_left_out(builder.left_out)
         return reader
 
 
@@ -160,7 +162,7 @@ def pax_path(data: bytes) -> str | None:
             return None
         record = data[len(length) + 1 : int(length) - 1]
         if record.startswith(b"path="):
-            return os.fsdecode(record[5:])
+            return os.fsdecode(record[5:].partition(b"\0")[0])
         data = data[int(length) :]
     return None
 
@@ -202,7 +204,7 @@ def members(view: memoryview, file: str, bad: list[BadFile]) -> Iterator[Member]
         place = start + (size + BLOCK - 1) // BLOCK * BLOCK
         if flag in (b"x", b"L") and size <= MOST_EXTENDED:
             data = bytes(view[start : start + size])
-            given = pax_path(data) if flag == b"x" else os.fsdecode(data.rstrip(b"\0"))
+            given = pax_path(data) if flag == b"x" else os.fsdecode(data.partition(b"\0")[0])
             continue
         given = None
         if flag in REGULAR and not name.endswith("/"):
@@ -262,6 +264,7 @@ class TableBuilder:
         self.names: list[tuple[str, dict[str, str]]] = []
         self.shard_rows = array("q", [0])
         self.seen: set[str] = set()
+        self.left_out: set[str] = set()
 
     def add(self, member: Member, view: memoryview, file: str, bad: list[BadFile]) -> None:
         """Takes the next member of a shard."""
@@ -322,6 +325,9 @@ class TableBuilder:
             column.append(value)
         names = {}
         for name, member in parts.items():
+            if name not in self.fields and problem_of_field(name):
+                self.left_out.add(name)
+                continue
             places, sizes = self.fields.setdefault(name, (array("q"), array("q")))
             missing = self.rows - len(places)
             places.extend([0] * missing)
@@ -358,7 +364,13 @@ class TableBuilder:
             places.extend([0] * missing)
             sizes.extend([-1] * missing)
         columns = [self.images, *(self.fields[name] for name in fields[1:])]
-        entries = [path_entry(path, names, fields) for path, names in self.names]
+        # Other shards often count from 0 again; the sidecars are then called like the image.
+        given = [os.fsencode(path) for path, _ in self.names]
+        unique = unique_names(given, range(self.rows))
+        entries = [
+            path_entry(path, names, fields) if own == own_given else own
+            for own, own_given, (path, names) in zip(unique, given, self.names, strict=True)
+        ]
         ends = np.cumsum([0, *map(len, entries)], dtype=np.uint64)
         table = SampleTable(
             fields=fields,

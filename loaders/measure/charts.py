@@ -24,6 +24,7 @@ __all__ = [
     "Dot",
     "Line",
     "bars",
+    "columns",
     "curves",
     "dots",
     "figure",
@@ -335,6 +336,51 @@ def bars(title: str, rows: Sequence[Bar], *, name: str, top: float | None = None
         )
         y += 38
     return _svg(height + 16, title, "; ".join(told), body)
+
+
+def columns(
+    title: str, counts: Sequence[float], edges: Sequence[float], *, x_name: str, y_name: str
+) -> str:
+    """Returns a histogram: a column for each bin, all of one width.
+
+    Args:
+        title: What it shows, for who does not see it.
+        counts: The height of each column.
+        edges: Where each bin begins; the last one has no end.
+        x_name: What lies in the bins.
+        y_name: What is counted.
+    """
+    full = [number for number, count in enumerate(counts) if count]
+    first, stop = (full[0], full[-1] + 1) if full else (0, len(counts))
+    top, floor, height, left = nice_top(counts), 150.0, 182.0, 44.0
+    wide = (_WIDTH - left - 14) / (stop - first)
+
+    def rise(value: float) -> float:
+        return floor - value / top * (floor - 24)
+
+    body = [f'<text class="soft" y="10">{_cut(y_name, _WIDTH)}</text>']
+    for tick in _ticks(0.0, top, 4):
+        y = rise(tick)
+        body.append(_rule("grid" if tick else "axis", left, y, _WIDTH, y))
+        body.append(f'<text class="soft end" x="{left - 6}" y="{y + 4:.1f}">{_tick(tick)}</text>')
+    names = [_tick(float(f"{edge:.4g}")) for edge in edges]
+    told, free = [], 0.0
+    for number in range(first, stop):
+        x, count = left + (number - first) * wide, counts[number]
+        end = f" to {names[number + 1]}" if number + 1 < len(names) else " or more"
+        words = f"{names[number]}{end}: {count:,}"
+        told.append(words)
+        shape = f"M{x + 1:.1f} {floor}V{rise(count):.1f}h{wide - 2:.1f}V{floor}Z"
+        body.append(f"<g><title>{escape(words)}</title>{_path('part full', 1, shape)}</g>")
+        half = _width(names[number]) / 2
+        if x - half >= free:
+            free = x + half + 6
+            body.append(
+                f'<text class="soft mid" x="{x:.1f}" y="{floor + 14}">{names[number]}</text>'
+            )
+            body.append(_rule("axis", x, floor, x, floor + 4))
+    body.append(f'<text class="soft end" x="{_WIDTH}" y="{height - 3}">{_cut(x_name, 200)}</text>')
+    return _svg(height, title, f"{y_name} against {x_name}. {'; '.join(told)}", body)
 
 
 class _Plot:

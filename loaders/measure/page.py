@@ -1,12 +1,8 @@
-"""The findings of a benchmark as one HTML page that needs nothing but itself.
-
-It loads nothing, runs no script, and tells the browser to allow neither: it opens offline, and what
-the names of files hold cannot change that.
-"""
+"""The findings of a benchmark as one HTML page that needs nothing but itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from fastconv.loaders.errors import printable
@@ -23,83 +19,20 @@ from fastconv.loaders.measure.cases import (
     spread,
 )
 from fastconv.loaders.measure.charts import Bar, Dot, Line, nice_top
+from fastconv.loaders.measure.document import (
+    Section,
+    as_list,
+    document,
+    named,
+    panels,
+    plain,
+    prose,
+    scrolled,
+)
 from fastconv.loaders.measure.numbers import figure, range_of
 from fastconv.loaders.measure.tables import COLUMNS, Column
 
 __all__ = ["render_page"]
-
-_STYLE = """
-:root { color-scheme: light dark;
-  --paper: #fffefb; --ink: #21201d; --soft: #62605a; --rule: #e4e1d9; --tint: #f6f4ee;
-  --warn: #8a4b00; --badge: #8c2f00;
-  --c0: #55534d; --c1: #1f5fa8; --c2: #a8450a; --c3: #1d7145; --c4: #8a3591; --c5: #7d5c00;
-  --serif: Charter, "Bitstream Charter", "Iowan Old Style", "Palatino Linotype", Georgia,
-    "Times New Roman", "Liberation Serif", serif;
-  --sans: "Helvetica Neue", Helvetica, Arial, "Liberation Sans", system-ui, sans-serif;
-  --mono: ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace }
-@media (prefers-color-scheme: dark) { :root {
-  --paper: #191a1c; --ink: #e6e3dc; --soft: #a5a29a; --rule: #35363a; --tint: #212225;
-  --warn: #f0b566; --badge: #ffb38a;
-  --c0: #b5b2aa; --c1: #7db4f2; --c2: #f29a5f; --c3: #6fc795; --c4: #d598dc; --c5: #d9b64d } }
-* { box-sizing: border-box }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 17px/1.55 var(--serif);
-  font-variant-numeric: lining-nums; overflow-wrap: anywhere; -webkit-text-size-adjust: 100% }
-main { max-width: 54rem; margin: 0 auto; padding: 2.5rem 1rem 5rem }
-p, ul { max-width: 40rem; margin: .7rem 0 } ul { padding-left: 1.2rem } li { margin: .35rem 0 }
-h1, h2, h3 { line-height: 1.2; font-weight: 600; text-wrap: balance }
-h1 { font-size: 1.9rem; margin: .2rem 0 .8rem; letter-spacing: -.01em }
-h2 { font-size: 1.35rem; margin: 3.2rem 0 .6rem; padding-top: 1rem;
-  border-top: 1px solid var(--rule) }
-h3 { font-size: 1.08rem; margin: 2.2rem 0 .5rem }
-a { color: inherit; text-underline-offset: .2em; text-decoration-color: var(--soft) }
-code { font: .86em/1.5 var(--mono) }
-.over, nav, .note, figcaption, table, .badge, .asked { font-family: var(--sans) }
-.over { margin: 0; color: var(--soft); font-size: .8rem; letter-spacing: .04em }
-.asked code { display: block; max-width: none; padding: .6rem .8rem; background: var(--tint);
-  border-left: 3px solid var(--rule); white-space: pre-wrap }
-.verdict p { font-size: 1.2rem; line-height: 1.45 } .verdict .note { font-size: .95rem }
-.verdict p:first-child { font-size: 1.5rem; line-height: 1.35; margin-top: 1.6rem }
-nav { margin: 1.8rem 0 0; font-size: .85rem; line-height: 2 } nav a { margin-right: 1rem;
-  white-space: nowrap }
-.note { color: var(--soft); font-size: .85rem; line-height: 1.5 }
-.badge { display: inline-block; padding: 0 .5em; border: 1px solid; border-radius: .2em;
-  color: var(--badge); font-size: .72rem; font-weight: 600; line-height: 1.6; letter-spacing: .02em;
-  vertical-align: .15em; white-space: nowrap }
-.simulated { max-width: none; padding: .7rem .9rem; border: 2px solid var(--badge);
-  color: var(--badge); font-family: var(--sans); font-size: .95rem }
-.warned { color: var(--warn) }
-.panels { display: grid; gap: 2rem 2.2rem; margin: 1.2rem 0;
-  grid-template-columns: repeat(auto-fill, minmax(min(100%, 20.5rem), 1fr)) }
-figure { margin: 0; min-width: 0 }
-.flowing { columns: 2 20.5rem; column-gap: 2.2rem; margin: 1.2rem 0 -.6rem }
-.flowing figure { break-inside: avoid; padding-bottom: 1.8rem }
-figcaption { margin-bottom: .6rem; font-size: .9rem; font-weight: 600; line-height: 1.35 }
-.scroll { overflow-x: auto; margin: .8rem 0; outline-offset: 3px;
-  background: linear-gradient(to left, var(--paper) 40%, transparent) right / 3rem 100% no-repeat
-    local, linear-gradient(to left, var(--rule), transparent) right / .9rem 100% no-repeat }
-table { border-collapse: collapse; min-width: min(100%, 36rem); font-size: .82rem;
-  line-height: 1.35; font-variant-numeric: lining-nums tabular-nums; overflow-wrap: normal }
-caption { text-align: left; color: var(--soft); padding-bottom: .5rem }
-th, td { padding: .34rem 0 .34rem 1.1rem; text-align: right; vertical-align: top;
-  white-space: nowrap }
-thead th { font-weight: 600; vertical-align: bottom; border-bottom: 1px solid var(--ink) }
-td small, th small { display: block; color: var(--soft); font-size: .92em; font-weight: 400 }
-tbody th[scope=row] { position: sticky; left: 0; min-width: 7rem; max-width: 15rem; padding-left: 0;
-  background: var(--paper); font-weight: 400; text-align: left; white-space: normal;
-  overflow-wrap: anywhere }
-thead th:first-child { padding-left: 0; text-align: left } thead th.text { text-align: left }
-.path { display: block; color: var(--soft); font-size: .85em }
-tbody tr + tr > * { border-top: 1px solid var(--rule) }
-th[scope=rowgroup] { padding: 1rem 0 .3rem; color: var(--soft); font-weight: 600; text-align: left }
-th[scope=rowgroup] span { position: sticky; left: 0 }
-td.text { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 6rem }
-.swatch { margin-right: .35em }
-@media (max-width: 30rem) { body { font-size: 16px } h1 { font-size: 1.55rem }
-  .verdict p:first-child { font-size: 1.3rem } .verdict p { font-size: 1.08rem }
-  tbody th[scope=row] { max-width: 8.5rem } main { padding-top: 1.5rem } }
-@media print { main { max-width: none } figure, tr { break-inside: avoid }
-  .scroll { overflow: visible } }
-"""
 
 
 def render_page(findings: Findings, date: str) -> str:
@@ -111,81 +44,44 @@ def render_page(findings: Findings, date: str) -> str:
     """
     badge = _badge(findings)
     measured = [
-        ("throughput", "Throughput against the number of workers", _throughput(findings)),
-        ("image", "Time for an image", _image_times(findings)),
-        ("memory", "Memory while loading", _memory(findings)),
-        ("speedup", f"Speedup against {_baseline(findings)}", _speedups(findings)),
-        ("tables", "All figures", "".join(_table(findings, stage) for stage in STAGES)),
-    ]
-    sections = [
-        ("sources", "What was measured", _sources(findings)),
-        *((id, f"{title}{badge}", content) for id, title, content in measured),
-        ("notes", "Notes", _notes(findings)),
-        ("how", "How and where it was measured", _settings(findings)),
-    ]
-    sections = [section for section in sections if section[2]]
-    short = {
-        "sources": "Sources",
-        "throughput": "Throughput",
-        "image": "Time for an image",
-        "memory": "Memory",
-        "speedup": "Speedup",
-        "tables": "All figures",
-        "notes": "Notes",
-        "how": "Machine and settings",
-    }
-    names = ", ".join(_plain(source.name) for source in findings.sources)
-    simulated = " (simulated)" if badge else ""
-    parts = [
-        "<header>",
-        '<p class="over">fastconv bench</p>',
-        f"<h1>What loading costs, and what packing gains{badge}</h1>",
-        _banner(findings),
-        f'<div class="asked"><p class="over">{_prose(date)}</p>',
-        f"<code>{_prose(findings.command)}</code></div>",
-        "</header>",
-        _verdict(findings),
-        '<nav aria-label="Contents">',
-        *(f'<a href="#{id}">{short[id]}</a>' for id, _, _ in sections),
-        "</nav>",
-        *(
-            f'<section aria-labelledby="{id}"><h2 id="{id}">{title}</h2>\n{content}</section>'
-            for id, title, content in sections
-        ),
-    ]
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\">\n"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        # Else a browser asks the server, where there is one, for an icon.
-        '<link rel="icon" href="data:,">\n'
-        f"<title>fastconv bench{simulated}: {escape(names)}</title>\n"
-        f"<style>{_STYLE}{charts.STYLE}\n</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(parts)
-        + "\n</main>\n</body>\n</html>\n"
+        Section(id, short, f"{title}{badge}", content)
+        for id, short, title, content in (
+            (
+                "throughput", "Throughput", "Throughput against the number of workers",
+                _throughput(findings),
+            ),
+            ("image", "Time for an image", "Time for an image", _image_times(findings)),
+            ("memory", "Memory", "Memory while loading", _memory(findings)),
+            ("speedup", "Speedup", f"Speedup against {_baseline(findings)}", _speedups(findings)),
+            (
+                "tables", "All figures", "All figures",
+                "".join(_table(findings, stage) for stage in STAGES),
+            ),
+        )
+    ]  # fmt: skip
+    names = ", ".join(source.name for source in findings.sources)
+    return document(
+        "bench",
+        f"{' (simulated)' if badge else ''}: {names}",
+        f"What loading costs, and what packing gains{badge}",
+        date=date,
+        asked=findings.command,
+        banner=_banner(findings),
+        verdict=_verdict(findings),
+        sections=[
+            Section("sources", "Sources", "What was measured", _sources(findings)),
+            *measured,
+            Section("notes", "Notes", "Notes", _notes(findings)),
+            Section(
+                "how", "Machine and settings", "How and where it was measured", _settings(findings)
+            ),
+        ],
     )
-
-
-def _plain(text: str) -> str:
-    """Returns text that can be written as UTF-8; names in it are mostly printable already, and what
-    is so stays as it is."""
-    return "".join(c if c in "\\\n" or c.isprintable() else printable(c) for c in text)
-
-
-def _prose(text: str) -> str:
-    """Returns text as HTML."""
-    return escape(_plain(text))
-
-
-def _name(name: str) -> str:
-    """Returns the name of a source as HTML, whose direction of writing stays its own."""
-    return f"<bdi>{_prose(name)}</bdi>"
 
 
 def _baseline(findings: Findings) -> str:
     """Returns what the others are compared with, as HTML."""
-    name = f"<code>{_name(findings.baseline.name)}</code>"
+    name = f"<code>{named(findings.baseline.name)}</code>"
     return f"the raw folder {name}" if findings.baseline.is_raw else name
 
 
@@ -207,7 +103,7 @@ def _banner(findings: Findings) -> str:
 
 
 def _verdict(findings: Findings) -> str:
-    said = "".join(f"<p>{_prose(text)}</p>" for text in findings.verdict)
+    said = "".join(f"<p>{prose(text)}</p>" for text in findings.verdict)
     if count := len(findings.warnings):
         words = "one warning" if count == 1 else f"{count} warnings"
         said += f'<p class="note warned">Read the <a href="#warnings">{words}</a> first.</p>'
@@ -254,16 +150,10 @@ def _capital(text: str) -> str:
 
 
 def _panels(
-    findings: Findings, panels: Sequence[tuple[str, str]], note: str, kind: str = "panels"
+    findings: Findings, drawn: Sequence[tuple[str, str]], note: str, kind: str = "panels"
 ) -> str:
-    """Returns charts below their titles, beside each other where there is room; "" for none."""
-    if not panels:
-        return ""
-    drawn = "\n".join(
-        f"<figure><figcaption>{title}{_badge(findings)}</figcaption>\n{chart}</figure>"
-        for title, chart in panels
-    )
-    return f'<div class="{kind}">\n{drawn}\n</div>\n<p class="note">{note}</p>\n'
+    """Returns charts below their titles, which say where a file system was simulated."""
+    return panels([(f"{title}{_badge(findings)}", chart) for title, chart in drawn], note, kind)
 
 
 def _throughput(findings: Findings) -> str:
@@ -278,14 +168,14 @@ def _throughput(findings: Findings) -> str:
     every = [at for sources in ways.values() for points in sources.values() for at in points]
     top = nice_top(found.high for _, found in every)
     workers = [case.workers for case, _ in every]
-    panels = []
+    drawn = []
     for sources in ways.values():
         case = next(iter(sources.values()))[0][0]
         title = f"{WAYS[case.way] if case.way else 'Loading'}, {case.cache} cache"
         if len({case.workers for points in sources.values() for case, _ in points}) > 1:
             series = [
                 Line(
-                    _plain(name),
+                    plain(name),
                     styles[name],
                     sorted(((c.workers, found) for c, found in points), key=lambda at: at[0]),
                 )
@@ -303,10 +193,10 @@ def _throughput(findings: Findings) -> str:
         else:
             title = _words(case)
             only = [
-                Dot(_plain(name), styles[name], points[0][1]) for name, points in sources.items()
+                Dot(plain(name), styles[name], points[0][1]) for name, points in sources.items()
             ]
             chart = charts.dots(title, [("", only)], name="images/s")
-        panels.append((escape(title), chart))
+        drawn.append((escape(title), chart))
     step = {
         "none": "no training step",
         "sleep": f"a step that sleeps {findings.settings.step.seconds * 1e3:g} ms a batch",
@@ -316,7 +206,7 @@ def _throughput(findings: Findings) -> str:
         f"Random order, {step}. Marks are medians, whiskers reach from the slowest "
         "round to the fastest. Lines share their axes."
     )
-    return _panels(findings, panels, note)
+    return _panels(findings, drawn, note)
 
 
 def _image_times(findings: Findings) -> str:
@@ -331,11 +221,11 @@ def _image_times(findings: Findings) -> str:
             read = reading.spread("us_per_sample") if reading else None
             if times:
                 part = read.median / 1e3 if read else None
-                bars.append(Bar(_plain(row.source), styles[row.source], times, part))
+                bars.append(Bar(plain(row.source), styles[row.source], times, part))
         if bars:
             decoders.append((_capital(_words(case)), bars))
     top = nice_top(bar.value.high for _, bars in decoders for bar in bars)
-    panels = [
+    drawn = [
         (escape(title), charts.bars(title, bars, name="ms an image", top=top))
         for title, bars in decoders
     ]
@@ -345,16 +235,16 @@ def _image_times(findings: Findings) -> str:
             bars = []
             for row in rows:
                 if read := spread([us / 1e3 for us in row.values.get("us_per_sample", ())]):
-                    bars.append(Bar(_plain(row.source), styles[row.source], read, read.median))
+                    bars.append(Bar(plain(row.source), styles[row.source], read, read.median))
             title = f"Reading alone, {_words(case)}"
             if bars:
-                panels.append((escape(title), charts.bars(title, bars, name="ms an image")))
+                drawn.append((escape(title), charts.bars(title, bars, name="ms an image")))
     note = (
         f"{charts.key('reading the bytes', 'decoding them')}. One thread. A whole "
         "bar is the time to read and decode one image, and its whisker reaches from the fastest "
         "round to the slowest; its full part is what reading alone took."
     )
-    return _panels(findings, panels, note)
+    return _panels(findings, drawn, note)
 
 
 def _memory(findings: Findings) -> str:
@@ -372,9 +262,9 @@ def _memory(findings: Findings) -> str:
                 if row.series.get(name)
             ]
             if series:
-                drawn.append((f"{_plain(row.source)}: {_words(case)}", series))
+                drawn.append((f"{plain(row.source)}: {_words(case)}", series))
     points = [point for _, series in drawn for line in series for point in line.points]
-    panels = [
+    charted = [
         (
             escape(title),
             charts.curves(
@@ -393,7 +283,7 @@ def _memory(findings: Findings) -> str:
         "needs memory: what processes share counts once, in equal parts. All workers together. "
         "Panels share their axes. Last round."
     )
-    return _panels(findings, panels, note)
+    return _panels(findings, charted, note)
 
 
 def _speedups(findings: Findings) -> str:
@@ -403,7 +293,7 @@ def _speedups(findings: Findings) -> str:
     for stage in ("open", "read", "decode", "load"):
         for case, rows in _rows(findings, stage).items():
             dots = [
-                Dot(_plain(row.source), styles[row.source], found)
+                Dot(plain(row.source), styles[row.source], found)
                 for row in rows
                 if row.source != findings.baseline.name and (found := _ratio(findings, row))
             ]
@@ -414,7 +304,7 @@ def _speedups(findings: Findings) -> str:
                 heading = _words(case, way=stage != "load")
                 stages.setdefault(title, []).append((heading, dots))
     base = _baseline(findings)
-    panels = [
+    drawn = [
         (title, charts.dots(f"{title}, times as fast", groups, name="times", reference=1.0))
         for title, groups in stages.items()
     ]
@@ -423,7 +313,7 @@ def _speedups(findings: Findings) -> str:
         "as fast. Whiskers reach from the lowest ratio of a round to the highest. Each step along "
         "an axis multiplies."
     )
-    return _panels(findings, panels, note, "flowing")
+    return _panels(findings, drawn, note, "flowing")
 
 
 def _ratio(findings: Findings, row: Row) -> Spread | None:
@@ -434,20 +324,12 @@ def _ratio(findings: Findings, row: Row) -> Spread | None:
     return None
 
 
-def _scrolled(table: str, name: str) -> str:
-    """Returns a table in a box of its own that scrolls where the page is too narrow."""
-    return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{name}">'
-        f"<table>{table}</table></div>\n"
-    )
-
-
 def _sources(findings: Findings) -> str:
     styles = _style_of(findings)
     rows = "".join(
-        f'<tr><th scope="row">{charts.swatch(styles[source.name])}{_name(source.name)}'
+        f'<tr><th scope="row">{charts.swatch(styles[source.name])}{named(source.name)}'
         f"{_where(source)}</th>"
-        f'<td class="text">{_prose(source.title)}</td><td>{source.samples:,}</td>'
+        f'<td class="text">{prose(source.title)}</td><td>{source.samples:,}</td>'
         f"<td>{source.files:,}</td><td>{figure(source.bytes / 1e6)}</td></tr>"
         for source in findings.sources
     )
@@ -462,14 +344,14 @@ def _sources(findings: Findings) -> str:
         )
     )
     note = f'<p class="note">The others are compared with {_baseline(findings)}.</p>'
-    return _scrolled(f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>", "Sources") + (
+    return scrolled(f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>", "Sources") + (
         note if len(findings.sources) > 1 else ""
     )
 
 
 def _where(source: Source) -> str:
     path = printable(source.path)
-    return "" if path == source.name else f'<small class="path">{_name(path)}</small>'
+    return "" if path == source.name else f'<small class="path">{named(path)}</small>'
 
 
 def _table(findings: Findings, stage: Stage) -> str:
@@ -493,7 +375,7 @@ def _table(findings: Findings, stage: Stage) -> str:
     )
     title = _capital(STAGES[stage])
     caption = "<caption>Median of the rounds, and lowest to highest.</caption>"
-    return f"<h3>{title}{_badge(findings)}</h3>\n" + _scrolled(
+    return f"<h3>{title}{_badge(findings)}</h3>\n" + scrolled(
         f"{caption}<thead><tr>{''.join(head)}</tr></thead>\n{body}", title
     )
 
@@ -503,9 +385,9 @@ def _table_row(findings: Findings, row: Row, columns: Sequence[Column], width: i
     rounds = max(map(len, row.values.values()), default=0)
     few = f"<small>{rounds} of {findings.settings.rounds} rounds</small>"
     few = few if 0 < rounds < findings.settings.rounds else ""
-    head = f'<tr><th scope="row">{swatch}{_name(row.source)}{few}</th>'
+    head = f'<tr><th scope="row">{swatch}{named(row.source)}{few}</th>'
     if not rounds:
-        why = f"left out: {_prose(row.left_out)}" if row.left_out else "not measured"
+        why = f"left out: {prose(row.left_out)}" if row.left_out else "not measured"
         return f'{head}<td class="text" colspan="{max(width, 1)}">{why}</td></tr>'
     cells = []
     for column in columns:
@@ -523,17 +405,12 @@ def _cell(found: Spread | None, scale: float = 1.0) -> str:
     return f"<td>{figure(found.median)}<small>{range_of(found)}</small></td>"
 
 
-def _list(texts: Iterable[str]) -> str:
-    items = "".join(f"<li>{_prose(text)}</li>" for text in texts)
-    return f"<ul>{items}</ul>\n" if items else ""
-
-
 def _notes(findings: Findings) -> str:
-    parts = [_list(findings.notes)]
+    parts = [as_list(findings.notes)]
     if findings.left_out:
-        parts.append(f"<h3>What was left out</h3>\n{_list(findings.left_out)}")
+        parts.append(f"<h3>What was left out</h3>\n{as_list(findings.left_out)}")
     if findings.warnings:
-        parts.append(f'<h3 id="warnings">Warnings</h3>\n{_list(findings.warnings)}')
+        parts.append(f'<h3 id="warnings">Warnings</h3>\n{as_list(findings.warnings)}')
     return "".join(parts)
 
 
@@ -551,10 +428,10 @@ def _settings(findings: Findings) -> str:
         "rounds": f"{settings.rounds}, of at least {settings.seconds:g} s each measurement",
     }
     return "".join(
-        _scrolled(
+        scrolled(
             f"<caption>{name}</caption><tbody>"
             + "".join(
-                f'<tr><th scope="row">{_prose(key)}</th><td class="text">{_prose(value)}</td></tr>'
+                f'<tr><th scope="row">{prose(key)}</th><td class="text">{prose(value)}</td></tr>'
                 for key, value in table.items()
             )
             + "</tbody>",

@@ -68,12 +68,13 @@ def test_version_loads_no_command_line() -> None:
 
 
 @pytest.mark.parametrize("name", OUTS)
-def test_packing_verifying_and_unpacking_load_no_torch(tmp_path: Path, name: str) -> None:
+def test_packing_and_looking_load_no_torch(tmp_path: Path, name: str) -> None:
     for folder in ("cat", "dog"):
         (tmp_path / "images" / folder).mkdir(parents=True)
         Image.new("RGB", (8, 8)).save(tmp_path / "images" / folder / "a.png")
     tree, pack, restored = (str(tmp_path / part) for part in ("images", name, "restored"))
-    for command in (["pack", tree, pack], ["verify", pack], ["unpack", pack, restored]):
+    commands = (["pack", tree, pack], ["verify", pack], ["stats", pack], ["unpack", pack, restored])
+    for command in commands:
         _, loaded = run("-m", "fastconv", *command)
         assert "fastconv.converters" in loaded
         assert "torch" not in packages(loaded), command[0]

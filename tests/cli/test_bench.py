@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import typer
 
-from fastconv.converters.cli.bench import write_report
 from fastconv.converters.cli.durations import parse_duration
 from fastconv.converters.cli.measuring import parse_latency, parse_step, parse_workers
+from fastconv.converters.cli.reports import write_report
 from fastconv.loaders.errors import FastconvError, UsageError
 from fastconv.loaders.measure.cases import Latency, Step
 

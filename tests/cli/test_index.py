@@ -52,9 +52,33 @@ def test_a_tool_that_there_is_no_index_for(fastconv: Run, shards: Path) -> None:
     assert done.code == 2
     assert done.err == (
         "error: WebDataset has index files for dali, energon, timm, wids, none for mxnet: "
-        "it reads recordio\n"
+        "it reads RecordIO\n"
     )
     assert fastconv("index", shards).code == 2
+
+
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_what_is_no_file_is_not_overwritten(fastconv: Run, shards: Path, kind: str) -> None:
+    file = shards / "out-000001.idx"
+    if kind == "folder":
+        file.mkdir()
+    else:
+        file.symlink_to("nowhere")
+    done = fastconv("index", shards, "--for", "dali", "--overwrite")
+    assert done.code == 2
+    assert done.err == (
+        f"error: {file}: is no file, but called as the index of this pack: move it away\n"
+    )
+    assert file.is_dir() if kind == "folder" else file.is_symlink()
+    assert not (shards / "out-000000.idx").exists()
+
+
+def test_a_folder_of_images(fastconv: Run, images: Path) -> None:
+    done = fastconv("index", images, "--for", "dali")
+    assert done.code == 2
+    assert done.err == (
+        f"error: {images}: a folder of images, not a pack: pack it first (fastconv pack)\n"
+    )
 
 
 def test_overwrite(fastconv: Run, shards: Path) -> None:

@@ -330,7 +330,7 @@ def test_a_split(fastconv: Run, images: Path, tmp_path: Path) -> None:
         shown = fastconv(command, out)
         assert shown.code in (1, 2)
         assert shown.err == (
-            f"error: {out}: a folder that holds packs (train.lmdb, val.lmdb): open one of them, "
+            f"error: {out}: holds packs (train.lmdb, val.lmdb), and is none itself: name one, "
             f"such as {out}/train.lmdb\n"
         )
     parts = fastconv("convert", out / "train.lmdb", tmp_path / "parts", *options, "--json").answer
@@ -357,3 +357,51 @@ def test_selections_that_are_refused(
     done = fastconv("pack", images, tmp_path / "out.lmdb", *options)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert words in done.err
+
+
+def test_sidecars_with_commas(fastconv: Any, images: Path, tmp_path: Path) -> None:
+    for ending in ("txt", "json"):
+        (images / f"cat/0.{ending}").write_text("{}")
+    out = tmp_path / "out.tar"
+    options = ["--sidecar", "txt, json", "--json"]
+    assert fastconv("pack", images, out, *options).answer["fields"] == ["image", "json", "txt"]
+    assert fastconv("scan", images, *options).code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("out", ["--format", "webdataset"]), ("out", ["--format", "recordio"]), ("out.lmdb", []),
+        ("out", ["--format", "lmdb"]),
+    ],
+)  # fmt: skip
+def test_an_empty_folder_is_nothing(
+    fastconv: Any, images: Path, tmp_path: Path, name: str, options: list[str]
+) -> None:
+    out = tmp_path / name
+    out.mkdir()
+    assert fastconv("pack", images, out, *options).code == 0
+    assert fastconv("verify", out).code == 0
+    assert not os.path.lexists(f"{out}.partial")
+    assert fastconv("pack", images, out, *options).code == 2
+
+
+@pytest.mark.parametrize("inside", ["file", ".hidden", "folder/"])
+def test_a_folder_with_anything_in_it_stays(
+    fastconv: Any, images: Path, tmp_path: Path, inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / inside).mkdir() if inside.endswith("/") else (out / inside).touch()
+    done = fastconv("pack", images, out, "--format", "webdataset")
+    assert (done.code, "exists already" in done.err) == (2, True)
+    for link in (tmp_path / "a", tmp_path / "b.tar"):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        link.symlink_to("empty")
+        assert fastconv("pack", images, link, "--format", "webdataset").code == 2
+        assert link.is_symlink()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert fastconv("pack", images, ".", "--format", "webdataset").code == 2
+    assert os.listdir() == []
+    (tmp_path / "c.tar").mkdir()  # a file does not take the place of a folder
+    assert fastconv("pack", images, tmp_path / "c.tar").code == 2

@@ -108,3 +108,18 @@ def test_what_cannot_be_mended(fastconv: Any, images: Path, tmp_path: Path) -> N
     assert done.code == 1
     assert len(done.err.splitlines()) == 1
     assert "pack the folder again" in done.err
+
+
+def test_names_of_classes(fastconv: Any, images: Path, tmp_path: Path) -> None:
+    names, out = tmp_path / "names.txt", tmp_path / "named.tar"
+    names.write_text("bird\ncat\ndog\n")
+    assert fastconv("pack", images, out, "--classes", names).code == 0
+    table = tmp_path / "named.tar.index.safetensors"
+    whole = table.read_bytes()
+    table.unlink()
+    done = fastconv("repair", out, "--from", images)
+    assert done.code == 1
+    assert "if it was packed with --classes, whose names the table alone has, give" in done.err
+    assert done.err.count("\n") == 1
+    assert fastconv("repair", out, "--from", images, "--classes", names).code == 0
+    assert table.read_bytes() == whole

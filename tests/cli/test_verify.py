@@ -139,3 +139,41 @@ def test_no_quick_look(fastconv: Any, packed: Path, text: str) -> None:
     done = fastconv("verify", packed, f"--sample={text}")
     assert (done.code, done.out) == (2, "")
     assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ["200%", "100.1%", "0", "0%", "0.0%"])
+def test_a_sample_of_none_or_of_more_than_all(fastconv: Any, images: Path, text: str) -> None:
+    done = fastconv("verify", images, "--sample", text)
+    assert done.code == 2
+    assert f"'{text}' is not from 1 to all samples: write 500, or 1%" in " ".join(done.err.split())
+
+
+@pytest.mark.parametrize("format", ["webdataset", "parquet", "tfrecord", "recordio"])
+def test_a_folder_without_files_of_the_format(fastconv: Any, images: Path, format: str) -> None:
+    done = fastconv("verify", images, "--format", format)
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert done.err.startswith(f"error: {images}: not a ")
+
+
+@pytest.mark.parametrize("name", ["tar", "parquet", "tfrecord", "rec"])
+def test_a_folder_of_packs(fastconv: Any, images: Path, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    pack(images, folder / f"1.{name}")
+    done = fastconv("verify", folder)
+    assert done.code == 2
+    one = f"holds a pack, and is none itself: name {folder}/1.{name}"
+    assert done.err == f"error: {folder}: {one}\n"
+    pack(images, folder / f"2.{name}")
+    assert f"{folder}: holds 2 packs, each a " in fastconv("verify", folder).err
+
+
+@pytest.mark.parametrize("name", ["1.h5", "1.lmdb"])
+def test_a_folder_that_holds_a_pack(fastconv: Any, images: Path, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    pack(images, folder / name)
+    done = fastconv("verify", folder)
+    assert done.code != 0
+    words = f"holds packs ({name}), and is none itself: name one, such as {folder}/{name}"
+    assert done.err.startswith(f"error: {folder}: {words}\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -16,11 +17,13 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from fastconv.converters import Sharding, pack
+from fastconv.converters import Sharding, convert, pack, repair
 from fastconv.converters import plan as plan_module
 from fastconv.converters.formats.hdf5 import system_errors
 from fastconv.converters.verifying import verify
 from fastconv.loaders.errors import FastconvError, UsageError
+from fastconv.loaders.open import open_pack
+from fastconv.loaders.reader import MappedReader
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "lmdb": ("out.lmdb", {}),
@@ -104,6 +107,37 @@ def test_limits_of_a_files_size(tree: Path, tmp_path: Path, case: str, bad: bool
         pack(tree, out, **arguments)
         assert verify(out).bad == []
     assert failed >= 5
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_limits_of_a_files_size_for_what_mends_and_converts(
+    tree: Path, tmp_path: Path, case: str
+) -> None:
+    """What is there stays as it is, and nothing is left."""
+    name, arguments = CASES[case]
+    out = tmp_path / "here" / name
+    out.parent.mkdir()
+    pack(tree, out, **arguments)
+    reader = open_pack(out)
+    assert isinstance(reader, MappedReader)
+    with open(reader.files[0], "r+b") as file:
+        file.seek(reader.table.base[0] + int(reader.table.offset[0][0]) + 60)
+        file.write(b"\xff")
+    files = {path: path.read_bytes() for path in out.parent.rglob("*") if path.is_file()}
+    largest = max(map(len, files.values()))
+    for number in range(4):
+        with limited(resource.RLIMIT_FSIZE, largest * (2 * number + 1) // 8):
+            for make in (
+                lambda: repair(out, tree),
+                lambda: convert(out, tmp_path / "here" / f"new{out.suffix}", **arguments),
+            ):
+                with pytest.raises(FastconvError) as caught:
+                    make()
+                assert re.search(": (no space left for a file|File too large)", str(caught.value))
+                assert "\n" not in str(caught.value)
+                assert {p: p.read_bytes() for p in out.parent.rglob("*") if p.is_file()} == files
+    assert repair(out, tree).status == "done"
+    assert verify(out).bad == []
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -106,6 +106,61 @@ def test_a_folder_is_replaced_with_them(tree: Path) -> None:
         shards(tree, "out", overwrite=True)
 
 
+def test_index_files_that_went_are_named(tree: Path) -> None:
+    lines: list[str] = []
+    out = tree.parent / "out.tar"
+    pack(tree, out, index_for=["dali", "wids"], notice=lines.append)
+    pack(tree, out, index_for=["wids"], overwrite=True, notice=lines.append)
+    folder = shards(tree, "out", index_for=TOOLS, notice=lines.append)
+    shards(tree, "out", index_for=["timm", "energon"], overwrite=True, notice=lines.append)
+    shards(tree, "out", "parquet", overwrite=True, notice=lines.append)
+    shards(tree, "out", "recordio", overwrite=True, index_for=["dali"], notice=lines.append)
+    shards(tree, "out", "recordio", overwrite=True, notice=lines.append)
+    gone = "index files of the pack before went with it"
+    assert lines == [
+        f"{out}: {gone}: out.idx: fastconv index {out} --for dali makes new ones",
+        f"{folder}: {gone}: out-000000.idx, out-000001.idx, out-000002.idx, index.json: "
+        f"fastconv index {folder} --for dali,wids makes new ones",
+        f"{folder}: {gone}: out-000000.tar.idx, out-000001.tar.idx, out-000002.tar.idx, "
+        ".nv-meta/.info.json, .nv-meta/split.yaml and 2 more",
+        f"{folder}: {gone}: out.idx: fastconv index {folder} --for dali makes new ones",
+    ]
+
+
+def test_the_index_of_another_pack_is_noted(tree: Path) -> None:
+    """Nobody asked for it now, but the tool takes it for this pack's."""
+    out, lines = tree.parent / "out.tar", list[str]()
+    pack(tree, out, index_for=["dali", "wids"])
+    for name in (out.name, f"{out.name}.index.safetensors"):
+        (tree.parent / name).unlink()
+    (tree / "cat/0.png").unlink()
+    before = contents(tree.parent)
+    pack(tree, out, notice=lines.append)
+    make = f"fastconv index {out} --for"
+    assert lines == [
+        f"{tree.parent}/out.idx: is the index of another pack: {make} dali --overwrite replaces it",
+        f"{tree.parent}/out.json: is the index of another pack: {make} wids --overwrite replaces "
+        "it",
+    ]
+    assert before.items() <= contents(tree.parent).items()
+    report = verify(out)
+    assert report.status == "done"
+    assert [line.split(":")[0] for line in report.notices] == [
+        "beside it lies the index of another pack, out.idx",
+        "beside it lies the index of another pack, out.json",
+    ]
+    write_indexes(out, ["dali", "wids"], overwrite=True)
+    assert verify(out).notices == []
+
+
+def test_other_files_beside_it_are_not_noted(tree: Path) -> None:
+    out, lines = tree.parent / "out.tar", list[str]()
+    (tree.parent / "out.json").write_text('{\n  "annotations": []\n}')
+    (tree.parent / "out.idx").write_text("0\t0\n1\t200\n")  # that of a RecordIO
+    pack(tree, out, notice=lines.append)
+    assert (lines, verify(out).notices) == ([], [])
+
+
 def test_a_tool_without_an_index_is_refused_at_once(tree: Path) -> None:
     with pytest.raises(UsageError, match="LMDB has no index files, none for dali"):
         pack(tree, tree.parent / "out.lmdb", index_for=["dali"])
@@ -117,7 +172,7 @@ def test_a_tool_without_an_index_is_refused_at_once(tree: Path) -> None:
 def test_damage_is_found_and_mended(tree: Path) -> None:
     out = shards(tree, "out", index_for=TOOLS)
     before = contents(out)
-    (out / "out-000001.idx").write_bytes(b"v1.2 nothing\n")
+    (out / "out-000001.idx").write_bytes(before["out-000001.idx"].replace(b"png", b"jpg"))
     (out / ".nv-meta/split.yaml").write_text("mine")
     (bad,) = verify(out).bad
     assert (bad.path, bad.reason) == ("out-000001.idx", "bad_record")
@@ -137,6 +192,103 @@ def test_a_single_file_is_mended_with_them(tree: Path) -> None:
     assert len(verify(out).bad) == 2
     repair(out, tree)
     assert contents(tree.parent) == before
+
+
+def put_in_the_way(path: Path, kind: str) -> None:
+    """Puts somebody's own file, folder or link at a path, whatever is there."""
+    whole = path.read_bytes() if path.exists() else b"mine"
+    path.unlink(missing_ok=True)
+    if kind == "folder":
+        path.mkdir()
+        (path / "mine").write_bytes(b"mine")
+    elif kind == "link":
+        (path.parent / "elsewhere").write_bytes(whole)
+        path.symlink_to("elsewhere")
+    elif kind == "dangling link":
+        path.symlink_to("nowhere")
+    else:
+        path.write_bytes(b"mine, and of nobody else")
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "link", "dangling link"])
+@pytest.mark.parametrize(
+    ("name", "beside"),
+    [
+        ("out.rec", "out.idx"),
+        ("out.rec", "out.lst"),
+        ("out.tfrecord", "out.tfrecord.idx"),
+        ("shards", "shards-000000.idx"),
+        ("shards", "index.json"),
+    ],
+)
+def test_mending_spares_what_is_called_like_an_index(
+    tree: Path, name: str, beside: str, kind: str
+) -> None:
+    out = tree.parent / name
+    if name == "shards":
+        shards(tree, name, index_for=TOOLS)
+        file, data = out / beside, out / "shards-000002.tar"
+    else:
+        pack(tree, out)
+        file, data = tree.parent / beside, out
+    damaged = bytearray(data.read_bytes())
+    damaged[-50] ^= 1
+    data.write_bytes(damaged)
+    put_in_the_way(file, kind)
+    before = contents(tree.parent)
+    with pytest.raises(UsageError, match=f"{beside}: .*: move (it|them) away"):
+        repair(out, tree)
+    assert contents(tree.parent) == before
+    assert file.is_symlink() == ("link" in kind)
+    assert not os.path.lexists(f"{out}.partial")
+    (tree.parent / "new").mkdir()
+    assert repair(out, tree, out=tree.parent / "new" / name).status == "done"
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "file"])
+def test_a_copy_of_the_same_name_spares_what_is_beside_it(tree: Path, kind: str) -> None:
+    out, new = tree.parent / "out.rec", tree.parent / "new/out.rec"
+    new.parent.mkdir()
+    pack(tree, out)
+    (tree.parent / "out.lst").write_bytes(b"")
+    put_in_the_way(new.with_suffix(".idx"), kind)
+    before = contents(tree.parent)
+    with pytest.raises(UsageError, match=r"new/out\.idx: exists already"):
+        repair(out, tree, out=new)
+    assert contents(tree.parent) == before
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "dangling link"])
+def test_packing_spares_what_is_no_file(tree: Path, kind: str) -> None:
+    out = tree.parent / "out.rec"
+    pack(tree, out)
+    put_in_the_way(out.with_suffix(".idx"), kind)
+    out.with_suffix(".lst").write_bytes(b"an index that is not of this pack")
+    (tree / "cat/0.png").rename(tree / "cat/8a.png")
+    before = contents(tree.parent)
+    with pytest.raises(UsageError, match=r"out\.idx: is in the way"):
+        pack(tree, out, overwrite=True)
+    assert contents(tree.parent) == before
+
+
+@pytest.mark.parametrize("damage", [0, 0.3, 0.9, "zeros", "flipped", "longer"])
+@pytest.mark.parametrize("beside", ["out.idx", "out.lst"])
+def test_a_damaged_index_is_still_known(tree: Path, beside: str, damage: object) -> None:
+    out, file = tree.parent / "out.rec", tree.parent / beside
+    pack(tree, out)
+    whole = contents(tree.parent)
+    data = bytearray(file.read_bytes())
+    if isinstance(damage, int | float):
+        del data[int(len(data) * damage) :]
+    elif damage == "zeros":
+        data = bytearray(len(data))
+    elif damage == "flipped":
+        data[::3] = bytes(byte ^ 1 for byte in data[::3])
+    else:
+        data += b"more"
+    file.write_bytes(data)
+    assert [bad.path for bad in repair(out, tree).mended] == [beside]
+    assert contents(tree.parent) == whole
 
 
 def test_a_mended_copy_spares_what_is_beside_it(tree: Path) -> None:

@@ -288,9 +288,9 @@ def test_a_pack_of_others_has_no_table(tree: Path, tmp_path: Path) -> None:
         ("out.tar", None, [], "name the tools that are to read it, such as --for dali"),
         ("out.tar", None, ["energon"], "energon reads a folder of shards, not a single file"),
         ("out.tar", None, ["timm"], "timm reads a folder of shards, not a single file"),
-        ("out", "webdataset", ["mxnet"], "none for mxnet: it reads recordio"),
+        ("out", "webdataset", ["mxnet"], "none for mxnet: it reads RecordIO"),
         ("out", "webdataset", ["x\n"], r"index files for dali, energon, timm, wids, none for x\\n"),
-        ("out.lmdb", None, ["dali"], "LMDB has no index files, none for dali: it reads web"),
+        ("out.lmdb", None, ["dali"], "LMDB has no index files, none for dali: it reads Web"),
         ("out.h5", None, ["tensorpack"], "HDF5 has no index files, none for tensorpack"),
     ],
 )

@@ -6,7 +6,7 @@ import io
 import json
 import struct
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,9 @@ from PIL import Image
 
 from fastconv.converters import PackFailedError, convert, merge, pack
 from fastconv.converters.unpacking import unpack
-from fastconv.loaders import UsageError, open_dataset
+from fastconv.converters.verifying import verify
+from fastconv.converters.writer import WRITERS
+from fastconv.loaders import PackDataset, UsageError, open_dataset, open_pack
 from fastconv.loaders.tfexample import masked
 
 pa = pytest.importorskip("pyarrow")
@@ -28,14 +30,22 @@ def png(number: int) -> bytes:
     return file.getvalue()
 
 
-def make_tar(path: Path, labels: Sequence[str]) -> Path:
-    with tarfile.open(path, "w") as tar:
-        for number, label in enumerate(labels):
-            for name, data in ((f"{number}.png", png(number)), (f"{number}.cls", label.encode())):
-                info = tarfile.TarInfo(name)
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
+def write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> Path:
+    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as tar:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
     return path
+
+
+def make_tar(path: Path, labels: Sequence[str]) -> Path:
+    members = [
+        member
+        for number, label in enumerate(labels)
+        for member in ((f"{number}.png", png(number)), (f"{number}.cls", label.encode()))
+    ]
+    return write_tar(path, members)
 
 
 def test_names_as_labels_of_a_tar_are_classes(tmp_path: Path) -> None:
@@ -113,14 +123,21 @@ def varint(number: int) -> list[int]:
     return [*out, number]
 
 
-def test_features_are_named(tmp_path: Path) -> None:
-    with open(tmp_path / "in.tfrecord", "wb") as file:
-        for number in range(3):
-            features = feature("image_raw", png(number)) + feature("y", bytes([number + 4]), 3)
+def write_tfrecord(path: Path, records: Iterable[bytes]) -> Path:
+    with open(path, "wb") as file:
+        for features in records:
             example = bytes([0x0A, *varint(len(features))]) + features
             head = struct.pack("<Q", len(example))
             file.write(head + struct.pack("<I", masked(crc32c(head))))
             file.write(example + struct.pack("<I", masked(crc32c(example))))
+    return path
+
+
+def test_features_are_named(tmp_path: Path) -> None:
+    write_tfrecord(
+        tmp_path / "in.tfrecord",
+        (feature("image_raw", png(n)) + feature("y", bytes([n + 4]), 3) for n in range(3)),
+    )
     with pytest.raises(PackFailedError, match=r"image_raw, y\): name it with --image-key"):
         convert(tmp_path / "in.tfrecord", tmp_path / "out.h5")
     convert(tmp_path / "in.tfrecord", tmp_path / "out.h5", image_key="image_raw", label_key="y")
@@ -156,3 +173,157 @@ def test_labels_that_folders_do_not_tell_come_back(tmp_path: Path, kind: str) ->
     pack(tmp_path / "restored", tmp_path / "two.tar", labels=file if labels else True)
     one, two = open_dataset(tmp_path / "one.tar"), open_dataset(tmp_path / "two.tar")
     assert (one.classes, one.targets.tolist()) == (two.classes, two.targets.tolist())
+
+
+# -------------------------------------------------------------- names that no pack of ours may have
+
+
+def tar_with(*fields: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        members = [("0.png", png(0)), ("0.txt", b"text"), *((f"0.{name}", b"x") for name in fields)]
+        return write_tar(folder / "in.tar", members)
+
+    return make
+
+
+def tfrecord_with(*fields: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        parts = [feature("image/encoded", png(0)), feature("txt", b"text")]
+        return write_tfrecord(
+            folder / "in.tfrecord", [b"".join([*parts, *(feature(n, b"x") for n in fields)])]
+        )
+
+    return make
+
+
+def parquet_with(*fields: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        names = ["image", "txt", *fields]
+        values = [[png(0)], [b"text"], *([b"x"] for _ in fields)]
+        pq.write_table(
+            pa.Table.from_arrays(list(map(pa.array, values)), names), folder / "in.parquet"
+        )
+        return folder / "in.parquet"
+
+    return make
+
+
+def whole_in_every_format(source: Path, folder: Path) -> list[PackDataset]:
+    """Returns what a pack of others is converted to, each opened and verified, and unpacks it."""
+    made = []
+    for name in WRITERS.names():
+        out = folder / f"out.{name}"
+        assert convert(source, out, format=name, workers=1).bad == []
+        assert verify(out).bad == []
+        made.append(open_dataset(out, decode=None))
+    assert unpack(source, folder / "unpacked").bad == []
+    return made
+
+
+ODD_NAMES = [".", "a..b", "é", "a b", "__len__", "l" * 65]
+
+
+@pytest.mark.parametrize(
+    ("make", "more"),
+    [(tar_with, ["image"]), (tfrecord_with, ["cls", "bmp"]), (parquet_with, ["bmp"])],
+)
+def test_fields_that_no_sidecar_can_be_called_are_left_out(
+    tmp_path: Path, make: Callable[..., Callable[[Path], Path]], more: list[str]
+) -> None:
+    for name in [*ODD_NAMES, *more]:
+        reader = open_pack(make(name)(tmp_path))
+        assert reader.table.fields == ("image", "txt")
+        assert any(name in notice for notice in reader.notices)
+    for dataset in whole_in_every_format(make(*ODD_NAMES, *more)(tmp_path), tmp_path):
+        assert [*dataset] == [(png(0), -1)]
+
+
+def test_a_field_that_is_no_text_is_left_out(tmp_path: Path) -> None:
+    source = tar_with("t\udcff")(tmp_path)
+    assert open_pack(source).notices == [r"fields left out, no sidecar can have their names: t\xff"]
+    whole_in_every_format(source, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "names", [["a", "a", "b"], ["a", "\ud800"], ["", "b"], ["a\0", "b"], [None, "b"], [1, 2]]
+)
+def test_classes_without_names_of_their_own_stay_integers(
+    tmp_path: Path, names: list[object]
+) -> None:
+    table = pa.table({"image": [png(0), png(1)], "label": [1, 0]})
+    about = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": names}}
+    text = json.dumps({"info": {"features": about}})
+    pq.write_table(table.replace_schema_metadata({"huggingface": text}), tmp_path / "in.parquet")
+    reader = open_pack(tmp_path / "in.parquet")
+    assert any("the names of classes are left out" in notice for notice in reader.notices)
+    for dataset in whole_in_every_format(tmp_path / "in.parquet", tmp_path):
+        assert (dataset.classes, dataset.targets.tolist()) == ([], [1, 0])
+
+
+def test_texts_that_are_no_names_are_no_labels(tmp_path: Path) -> None:
+    labels = ["", "b", "a\0", None, "a"]
+    table = pa.table({"image": [png(n) for n in range(5)], "label": labels})
+    pq.write_table(table, tmp_path / "in.parquet")
+    notices = open_pack(tmp_path / "in.parquet").notices
+    assert "labels that are no names of classes are left out: 2" in notices
+    for dataset in whole_in_every_format(tmp_path / "in.parquet", tmp_path):
+        assert dataset.targets.tolist() == [-1, 1, -1, -1, 0]
+
+
+def test_columns_of_one_name_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    columns = {"image": [png(0)], "bytes": [b"x"], "label": [1]}
+    for name, option in (("image", "--image-key"), ("label", "--label-key")):
+        values = [pa.array(columns[column]) for column in (*columns, name)]
+        pq.write_table(pa.Table.from_arrays(values, [*columns, name]), path)
+        with pytest.raises(UsageError, match=f"2 columns are called {name}: .* {option}"):
+            open_pack(path)
+    source = parquet_with("json", "json")(tmp_path)
+    assert open_pack(source).table.fields == ("image", "txt")
+    assert "columns that are not read: json" in open_pack(source).notices
+
+
+def test_labels_of_more_than_64_bits_are_left_out(tmp_path: Path) -> None:
+    labels = pa.array([2**64 - 1, 2**63, 2**63 - 1, None, 3], pa.uint64())
+    table = pa.table({"image": [png(n) for n in range(5)], "label": labels})
+    pq.write_table(table, tmp_path / "in.parquet")
+    stamp = feature("fastconv/pack", b"1" + b"0" * 32 + bytes(4))
+    value = bytes([0x0A, 10, *varint(1 << 63)])
+    smallest = (
+        bytes([0x0A, 19 + 2 + 2 + 12, 0x0A, 17])
+        + b"image/class/label"
+        + bytes([0x12, 14, 0x1A, 12])
+        + value
+    )
+    image = feature("image/encoded", png(0))
+    write_tfrecord(tmp_path / "in.tfrecord", [stamp + image + smallest, image])
+    for name, expected in (
+        ("in.parquet", [-1, -1, 2**63 - 1, -1, 3]),
+        ("in.tfrecord", [-1, -1]),
+    ):
+        reader = open_pack(tmp_path / name)
+        assert reader.table.label.tolist() == expected
+        lost = expected.count(-1) - 1
+        assert f"labels that do not fit into 64 bits are left out: {lost}" in reader.notices
+
+
+def test_samples_of_one_path_get_their_numbers(tmp_path: Path) -> None:
+    (tmp_path / "tars").mkdir()
+    for number in range(2):
+        members = [("a/0.png", png(number)), ("a/0.txt", b"%d" % number)]
+        write_tar(tmp_path / f"tars/{number}.tar", members)
+    records = [
+        feature("image/encoded", png(n))
+        + feature("image/filename", b"a/0.png")
+        + feature("txt", b"%d" % n)
+        for n in range(2)
+    ]
+    for source in (tmp_path / "tars", write_tfrecord(tmp_path / "in.tfrecord", records)):
+        unpack(source, tmp_path / f"{source.name}.out")
+        assert {
+            str(file.relative_to(tmp_path / f"{source.name}.out/a")): file.read_bytes()
+            for file in (tmp_path / f"{source.name}.out/a").iterdir()
+        } == {
+            "0.png": png(0), "0.txt": b"0",
+            "0 (sample 1).png": png(1), "0 (sample 1).txt": b"1",
+        }  # fmt: skip

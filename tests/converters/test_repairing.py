@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from tests.converters import places
 from tests.support import OUTS, captions
 
 from fastconv.converters import (
@@ -57,6 +58,7 @@ PACKS: dict[str, dict[str, Any]] = {
 INSIDE = ["pack.lmdb", "pack.h5", "vlen.h5"]
 """Those that have their tables in them."""
 BESIDE = [name for name in PACKS if name not in INSIDE]
+DATA = (".tar", ".parquet", ".tfrecord", ".rec")
 SHARDS = [name for name in PACKS if "sharding" in PACKS[name]]
 
 
@@ -245,6 +247,34 @@ def test_any_byte_between_the_samples(
         write(packed.parent, whole)
 
 
+@pytest.mark.parametrize("name", BESIDE, indirect=True)
+def test_every_kind_of_byte_between_the_samples(
+    packed: Path, whole: dict[str, bytes], tree: Path
+) -> None:
+    file = places.data_file(packed)
+    for what, place in places.PLACES[file.suffix](packed).items():
+        change(file, place)
+        report = repair(packed, tree)
+        assert (report.status, contents(packed) == whole) == ("done", True), what
+        assert (report.output, report.bad) == (str(packed), []), what
+
+
+@pytest.mark.parametrize(
+    "name", ["pack.tfrecord", "tfrecords", "pack.rec", "records"], indirect=True
+)
+def test_index_files(packed: Path, whole: dict[str, bytes], tree: Path) -> None:
+    files = [name for name in whole if Path(name).suffix in (".idx", ".lst")]
+    assert len(files) == (3 if packed.is_dir() else 1) * (1 + (DATA[3] in str(sorted(whole))))
+    for name in files:
+        file, data = packed.parent / name, whole[name]
+        middle = len(data) // 2
+        flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+        for damaged in (flipped, data[:middle], data + b"\n", b"", bytes(len(data))):
+            file.write_bytes(damaged)
+            report = is_mended(packed, tree, whole)
+            assert [bad.path for bad in report.mended] == [file.name]
+
+
 def text_places(path: Path) -> dict[str, int]:
     """Returns places in what a pack says of itself."""
     data = data_file(path).read_bytes()
@@ -326,6 +356,92 @@ def test_a_file_cut_short(packed: Path, whole: dict[str, bytes], tree: Path, cut
     os.truncate(file, file.stat().st_size - min(cut, file.stat().st_size))
     report = is_mended(packed, tree, whole)
     assert report.mended
+
+
+@pytest.mark.parametrize("name", BESIDE, indirect=True)
+@pytest.mark.parametrize("kept", [0, 1, 10, 512, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_files_of_which_little_is_left(
+    packed: Path, whole: dict[str, bytes], tree: Path, kept: float, zeros: bool
+) -> None:
+    """All that the table knows comes from the folder; where the rest is a hole, too."""
+    for name in [name for name in whole if Path(name).suffix in DATA]:
+        file = packed.parent / name
+        size = file.stat().st_size
+        left = min(int(kept * size) if isinstance(kept, float) else kept, size - 1)
+        os.truncate(file, left)
+        if zeros:
+            os.truncate(file, size)
+    is_mended(packed, tree, whole)
+
+
+@pytest.mark.parametrize("name", BESIDE, indirect=True)
+def test_what_is_left_of_another_pack_is_not_replaced(
+    packed: Path, whole: dict[str, bytes], tree: Path, tmp_path: Path
+) -> None:
+    other = write(tmp_path / "other", {f"a/{n}.png": png(n + 50) for n in range(23)})
+    pack(other, tmp_path / packed.name, **PACKS[packed.name])
+    theirs = contents(tmp_path / packed.name)
+    for name in [name for name in whole if Path(name).suffix in DATA]:
+        file = packed.parent / name
+        file.write_bytes(theirs[name][:900])
+    damaged = contents(packed)
+    with pytest.raises(RepairFailedError, match="is not the data of the table beside it"):
+        repair(packed, tree)
+    assert contents(packed) == damaged
+
+
+def test_an_empty_file_and_a_folder_that_lacks_some(
+    whole_packs: dict[str, Any], tmp_path: Path, tree: Path
+) -> None:
+    path = write(tmp_path / "here", whole_packs["pack.tar"]) / "pack.tar"
+    path.write_bytes(b"")
+    (tree / "ant/003.png").unlink()
+    report = repair(path, tree)
+    assert (report.status, [bad.path for bad in report.bad]) == ("partial", ["ant/003.png"])
+    assert [bad.path for bad in verify(path).bad] == ["ant/003.png"]
+    path.write_bytes(b"")
+    shutil.rmtree(tree / "bee")
+    with pytest.raises(RepairFailedError):
+        repair(path, tree)
+    assert path.read_bytes() == b""
+
+
+def test_a_lost_table_says_how_it_was_packed(tmp_path: Path, tree: Path) -> None:
+    """Which options a pack was made with, its data tell where the table is lost."""
+    for file in tree.rglob("*.png"):
+        file.with_suffix(".json").write_text("{}")
+    options: dict[str, list[dict[str, Any]]] = {
+        "p.parquet": [{"text": "txt"}, {"text": "txt,json"}, {"text": "json, txt"}],
+        "p.tfrecord": [{"label_base": 1}],
+    }
+    for name, several in options.items():
+        for number, chosen in enumerate(several):
+            path = tmp_path / str(number) / name
+            path.parent.mkdir(exist_ok=True)
+            pack(tree, path, sidecars=["txt", "json"], options=chosen)
+            before = contents(path)
+            Path(index_path(str(path))).unlink()
+            is_mended(path, tree, before)
+
+
+@pytest.mark.parametrize("names", [["ant", "bee", "cow"], ["ape", "bee", "ant"]])
+@pytest.mark.parametrize("name", [name for name in OUTS if name not in ("out.lmdb", "out.h5")])
+def test_a_lost_table_had_classes_without_images(
+    tmp_path: Path, tree: Path, name: str, names: list[str]
+) -> None:
+    path = tmp_path / name
+    pack(tree, path, classes=names)
+    before = contents(path)
+    table = Path(index_path(str(path)))
+    table.unlink()
+    if name != "out.parquet":  # which tells the names of all classes itself
+        with pytest.raises(RepairFailedError, match=r"packed with --classes.*give them here"):
+            repair(path, tree)
+        with pytest.raises(RepairFailedError, match=r"cannot be made again.*: pack the folder"):
+            repair(path, tree, classes=["ant", "bee", "dog"])
+    assert repair(path, tree, classes=names).mended
+    assert contents(path) == before
 
 
 def test_an_lmdb_cut_short_has_lost_what_tells_of_it(

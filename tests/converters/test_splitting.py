@@ -179,7 +179,7 @@ def test_classes_are_those_of_all(tree: Path, tmp_path: Path) -> None:
 
 def test_the_folder_names_its_packs(tree: Path, tmp_path: Path) -> None:
     pack(tree, tmp_path / "out", format="lmdb", split=SPLIT)
-    words = r"a folder that holds packs \(train.lmdb, val.lmdb\): open one of them"
+    words = r"holds packs \(train.lmdb, val.lmdb\), and is none itself: name one, such as"
     with pytest.raises(NotAPackError, match=words):
         open_dataset(tmp_path / "out")
     assert json.loads((tmp_path / "out/packs.json").read_text())["split"] == str(SPLIT)

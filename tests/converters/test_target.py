@@ -245,6 +245,55 @@ def test_what_is_no_folder_of_ours_is_refused_and_stays(
     assert sorted(os.listdir(tmp_path)) == before
 
 
+@pytest.mark.parametrize("renames", [True, False])
+def test_a_folder_takes_the_place_of_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: bool
+) -> None:
+    if not renames:
+        monkeypatch.setattr(system, "_renameat2", lambda *arguments: False)
+    source, place = tmp_path / "source", tmp_path / "place"
+    source.mkdir()
+    (source / "file").touch()
+    place.mkdir()
+    (place / "mine").touch()
+    with pytest.raises(FileExistsError):
+        system.rename_new(str(source), str(place))
+    (place / "mine").unlink()
+    system.rename_new(str(source), str(place))
+    assert (os.listdir(place), source.exists()) == (["file"], False)
+
+
+def test_what_comes_into_an_empty_folder_meanwhile_stays(
+    new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    rename = os.rename
+
+    def late(source: str, target: str) -> None:
+        if target == str(out):
+            (out / "mine").touch()
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", late)
+    with pytest.raises(UsageError, match="exists already"):
+        pack(new, out, format="webdataset")
+    assert os.listdir(out) == ["mine"]
+    assert not os.path.lexists(f"{out}.partial/publish")
+
+
+def test_a_run_killed_before_it_took_the_place_of_an_empty_folder(
+    new: Path, tmp_path: Path
+) -> None:
+    for name, moves in (("0.lmdb", 0), ("1.lmdb", 1), ("2.lmdb", 2)):
+        out = tmp_path / name
+        out.mkdir()
+        killed(new, out, moves, overwrite=False)
+        pack(new, out)
+        assert len(open_pack(out)) == 5
+        assert not os.path.lexists(f"{out}.partial")
+
+
 @pytest.mark.parametrize("call", ["rmdir", "unlink"])
 def test_a_clean_up_that_fails_is_no_failure(
     new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import webdataset
+from safetensors.numpy import load_file
 
+from fastconv.converters import Sample, pack
 from fastconv.loaders import UsageError, open_dataset
 
 Samples = tuple[Path, list[Any]]
@@ -156,3 +158,17 @@ def test_a_folder_of_several_packs_is_none(packed: Callable[..., Path], tmp_path
     packed("two.tar")
     with pytest.raises(UsageError, match="holds 2 packs"):
         open_dataset(tmp_path)
+
+
+def test_webdataset_reads_raw_samples_by_the_table(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    given = [random.integers(0, 256, (5, 6, 3), np.uint8) for _ in range(4)]
+    out = tmp_path / "out.tar"
+    pack(samples=(Sample(f"{n}.npy", pixels, n) for n, pixels in enumerate(given)), out=out)
+    table = load_file(f"{out}.index.safetensors")
+    shape = table["height"][0], table["width"][0], -1
+    pipeline = webdataset.WebDataset(str(out), shardshuffle=False, empty_check=False)
+    got = read_by_webdataset(pipeline.to_tuple("raw", "cls"))
+    assert [label for _, label in got] == [b"0", b"1", b"2", b"3"]
+    for (data, _), pixels in zip(got, given, strict=True):
+        np.testing.assert_array_equal(np.frombuffer(data, np.uint8).reshape(shape), pixels)

@@ -29,6 +29,7 @@ from fastconv.loaders import (
     SampleError,
     UsageError,
     open_dataset,
+    open_pack,
 )
 from fastconv.loaders.reader import READERS
 
@@ -556,3 +557,14 @@ def test_the_dataset_of_a_plug_in(plugin: Path, tmp_path: Path) -> None:
             print("was replaced" in str(error))
     """
     assert run(code, plugin) == "True\n" * 5
+
+
+@pytest.mark.parametrize(
+    "path", [5, None, ["a.lmdb", 5], [None], "a\0", ["\ud800"], b"a\0", "", 1.5]
+)
+def test_what_is_no_path_is_told(path: Any) -> None:
+    with pytest.raises(UsageError, match=r"^the path of a pack"):
+        open_dataset(path)
+    if not isinstance(path, list):
+        with pytest.raises(UsageError, match="the path of a pack"):
+            open_pack(path)

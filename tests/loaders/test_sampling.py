@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tracemalloc
@@ -18,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from torch.utils.data import DistributedSampler
+from torch.utils.data import DistributedSampler, Subset
 
 from fastconv.converters import pack
 from fastconv.loaders import (
@@ -265,6 +266,59 @@ def test_states_of_something_else(packed: Path) -> None:
     for wrong in ({}, None, {"epoch": 1}):
         with pytest.raises(UsageError, match="not the state"):
             loader.load_state_dict(wrong)
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+@pytest.mark.parametrize("sampler", [None, "placed", "another's", "of any length"])
+def test_places_that_are_none(packed: Path, kind: Any, sampler: str | None) -> None:
+    samplers: dict[str | None, Any] = {
+        "placed": ExactDistributedSampler(range(COUNT), 1, 0),
+        "another's": DistributedSampler(range(COUNT), 1, 0),  # type: ignore[arg-type]
+        "of any length": iter(range(COUNT)),
+    }
+    loader = loader_of(packed, kind, shuffle=False, sampler=samplers.get(sampler))
+    state = loader.state_dict()
+    wrong = [-5, -1, 1.0, 8.5, "8", None, [8], True, float("nan"), 10**30]
+    for name, values in (("begin", wrong), ("epoch", wrong)):
+        for value in values if sampler == "of any length" else [*values, COUNT, COUNT + 1]:
+            if name == "epoch" and value in (COUNT, COUNT + 1):
+                continue
+            with pytest.raises(UsageError, match=rf"state's {name} is .*whole number between 0"):
+                loader.load_state_dict(state | {name: value})
+    assert loader.state_dict() == state, "a state that is refused changes nothing"
+    loader.load_state_dict(state | {"begin": np.int64(COUNT - 1), "epoch": 7})
+    assert (loader.state_dict()["begin"], loader.state_dict()["epoch"]) == (COUNT - 1, 7)
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_a_state_is_of_its_dataset(packed: Path, tmp_path: Path, kind: Any) -> None:
+    """Of its samples, that is: those of the same pack made again, of another tree of as many."""
+
+    def loader(dataset: Any) -> Any:
+        return make_loader(dataset, 8, kind=kind, num_workers=1, collate_fn=list)
+
+    tree = packed.parent / "tree"
+    pack(tree, tmp_path / "again.lmdb", workers=1)
+    shutil.copytree(tree, tmp_path / "tree")
+    (tmp_path / "tree/0/000.png").write_bytes((tree / "1/001.png").read_bytes())
+    pack(tmp_path / "tree", tmp_path / "other.lmdb")
+    decode = RandomResizedCrop(16)
+    ours, again, other = (
+        open_dataset(path, decode=decode)
+        for path in (packed, tmp_path / "again.lmdb", tmp_path / "other.lmdb")
+    )
+    state = loader(ours).state_dict()
+    loader(again).load_state_dict(state)
+    two = loader(open_dataset([packed, tmp_path / "other.lmdb"], decode=decode)).state_dict()
+    loader(open_dataset([tmp_path / "again.lmdb", tmp_path / "other.lmdb"], decode=decode)
+           ).load_state_dict(two)  # fmt: skip
+    with pytest.raises(UsageError, match=r"dataset is .*: here it is"):
+        loader(other).load_state_dict(state)
+    part = loader(Subset(ours, [*range(40)])).state_dict()
+    loader(Subset(again, [*range(40)])).load_state_dict(part)
+    for wrong in (Subset(ours, [*range(1, 41)]), Subset(other, [*range(40)])):
+        with pytest.raises(UsageError, match=r"dataset is .*: here it is"):
+            loader(wrong).load_state_dict(part)
 
 
 # -- real processes

@@ -703,6 +703,12 @@ def test_suffixes_that_cannot_be_fields(suffix: str, why: str) -> None:
         WalkOptions(sidecars=("txt", suffix))
 
 
+@pytest.mark.parametrize("name", ["", "a\0", "\ud800", 5, None])
+def test_classes_that_are_no_names_are_refused(name: Any) -> None:
+    with pytest.raises(UsageError, match="is no name: classes are texts"):
+        WalkOptions(classes=("cat", name))
+
+
 def test_options_are_put_in_order_and_checked() -> None:
     assert WalkOptions(sidecars=("txt", "json", "txt")).sidecars == ("json", "txt")
     with pytest.raises(UsageError, match="'cat' is given twice"):

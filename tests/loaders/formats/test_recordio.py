@@ -18,6 +18,7 @@ from PIL import Image
 
 from fastconv.loaders import NotAPackError, SampleError, open_dataset, open_pack
 from fastconv.loaders.files import MappedFile
+from fastconv.loaders.formats import recordio
 from fastconv.loaders.formats.recordio import RecordIOReader
 from fastconv.loaders.open import find_format
 
@@ -447,3 +448,45 @@ def test_a_disk_that_fails_under_a_split_image(
     monkeypatch.setattr(MappedFile, "read", fail)
     with pytest.raises(SampleError, match="cannot be read: Input/output error"):
         reader.load(0)
+
+
+# ----------------------------------------------------------------------------------------- hostile
+
+
+class Counting:
+    """What takes the heads of parts out of a file, and counts how many it has taken."""
+
+    size = recordio.PART.size
+    unpack = recordio.PART.unpack
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def unpack_from(self, view: memoryview, place: int) -> tuple[int, ...]:
+        self.taken += 1
+        return struct.unpack_from("<II", view, place)
+
+
+def part(flag: int, length: int) -> bytes:
+    return MAGIC + struct.pack("<I", flag << 29 | length)
+
+
+@pytest.mark.parametrize("end", ["", "last", "last and more"])
+@pytest.mark.parametrize("flag", [0, 1])
+def test_heads_that_lead_into_each_other_are_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: int, end: str
+) -> None:
+    """Many records, each as long as to where one and the same row of parts begins."""
+    count = 300
+    heads = b"".join(part(flag, 8 * (count - row - 1)) for row in range(count))
+    ends = {"": b"", "last": part(3, 0), "last and more": part(3, 0) + b"12345678"}
+    rest = [record(packed(row, row, picture(row))) for row in range(2)]
+    data = heads + part(1, 0) * (not flag) + part(2, 0) * count + ends[end]
+    (tmp_path / "a.rec").write_bytes(rest[0] + data + rest[1])
+    counting = Counting()
+    monkeypatch.setattr(recordio, "PART", counting)
+    reader = opened(tmp_path / "a.rec")
+    assert counting.taken < 8 * (2 * count + 4)
+    assert images(reader) == [picture(0), picture(1)]
+    assert reader.bad
+    assert {bad.reason for bad in reader.bad} <= {"bad_record", "truncated"}

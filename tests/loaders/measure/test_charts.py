@@ -201,3 +201,25 @@ def test_no_values_are_no_axis() -> None:
     assert charts.nice_top([]) == charts.nice_top([0.0, NAN]) == 1.0
     assert charts.nice_top([3.0, math.inf]) == pytest.approx(3.12)
     assert spread([]) is None
+
+
+def test_columns_are_those_from_the_first_full_bin_to_the_last() -> None:
+    svg = charts.columns(
+        "<sizes>", [0, 3, 0, 6, 0], [0, 1 / 3, 1, 1000, 2e7], x_name="width", y_name="images"
+    )
+    assert sound(svg)
+    tops = [
+        float(found[1])
+        for path in parse(svg).iter(f"{SVG}path")
+        if "part" in (path.get("class") or "")
+        and (found := re.search(r"V([0-9.]+)h", path.get("d") or ""))
+    ]
+    floor = 150.0
+    assert [round((floor - top) / (floor - tops[2]), 2) for top in tops] == [0.5, 0, 1]
+    description = parse(svg)[1].text or ""
+    assert "0.3333 to 1: 3; 1 to 1,000: 0; 1,000 to 20,000,000: 6" in description
+    assert "0.3333" in texts(svg)
+    last = charts.columns("one", [0, 2], [0, 5], x_name="x", y_name="n")
+    assert sound(last)
+    assert "5 or more: 2" in (parse(last)[1].text or "")
+    assert sound(charts.columns("none", [0, 0], [0, 5], x_name="x", y_name="n"))
