@@ -16,7 +16,7 @@ from PIL import Image
 from tests.support import captions
 from xxhash import xxh3_64_intdigest
 
-from fastconv.converters import PackFailedError, Selection, Sharding, convert, pack
+from fastconv.converters import PackFailedError, Sample, Selection, Sharding, convert, pack
 from fastconv.converters.writer import WRITERS
 from fastconv.loaders import open_dataset
 from fastconv.loaders.errors import UsageError
@@ -351,3 +351,19 @@ def test_shuffled_samples_of_many_shards(
     assert max(opened) == 2
     pack(tree, tmp_path / "expected.lmdb", selection=selection)
     assert content(tmp_path / "out.lmdb") == content(tmp_path / "expected.lmdb")
+
+
+@pytest.mark.parametrize("target", FORMATS)
+def test_raw_samples_keep_their_shapes(tmp_path: Path, target: str) -> None:
+    """Their pixels tell nothing of themselves."""
+    images = {f"{n:02}.npy": np.full((4 + n % 5, 6, 3), n, np.uint8) for n in range(20)}
+    pack(samples=[Sample(name, image) for name, image in images.items()], out=tmp_path / "in.h5")
+    selection = Selection(min_size=5, shuffle=True)
+    convert(tmp_path / "in.h5", tmp_path / "out", format=target, selection=selection)
+    reader = open_pack(tmp_path / "out")
+    names = reader.table.paths(0, len(reader))
+    assert sorted(names) == [name for name, image in images.items() if len(image) >= 5]
+    assert names != sorted(names)
+    for row, name in enumerate(names):
+        assert bytes(reader.read(row) or b"") == images[name].tobytes()
+        assert int(reader.table.height[row]) == len(images[name])
