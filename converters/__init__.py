@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fastconv.converters.repairing import repair
     from fastconv.converters.report import PackFailedError, PackReport
     from fastconv.converters.scanning import ScanReport, scan
+    from fastconv.converters.selection import Selection, Split
     from fastconv.converters.writer import Sharding
     from fastconv.loaders.sample import Sample
 
@@ -23,7 +24,9 @@ __all__ = [
     "RepairReport",
     "Sample",
     "ScanReport",
+    "Selection",
     "Sharding",
+    "Split",
     "convert",
     "merge",
     "pack",
@@ -39,7 +42,9 @@ _HOMES = {
     "RepairReport": "converters.findings",
     "Sample": "loaders.sample",
     "ScanReport": "converters.scanning",
+    "Selection": "converters.selection",
     "Sharding": "converters.writer",
+    "Split": "converters.selection",
     "convert": "converters.converting",
     "merge": "converters.converting",
     "pack": "converters.packing",

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from fastconv.converters.encoding import Encoding
 from fastconv.converters.outputs import Output, choose_output
 from fastconv.converters.packing import (
     Notice,
+    Origin,
     Source,
     check_arguments,
     pack,
@@ -26,8 +27,11 @@ from fastconv.converters.packing import (
 )
 from fastconv.converters.plan import Cut, repeated_paths
 from fastconv.converters.report import PackReport, ProgressCallback
+from fastconv.converters.selecting import select
+from fastconv.converters.selection import Selection, Split
+from fastconv.converters.splitting import packed_splits
 from fastconv.converters.whole import open_whole, state_of
-from fastconv.converters.writer import Sharding
+from fastconv.converters.writer import Rows, Sharding
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.joined import JoinedReader, fingerprint
@@ -49,6 +53,8 @@ def convert(
     sharding: Sharding | None = None,
     index_for: Sequence[str] = (),
     encoding: Encoding | None = None,
+    selection: Selection | None = None,
+    split: Split | None = None,
     image_key: str | None = None,
     label_key: str | None = None,
     workers: int | None = None,
@@ -70,8 +76,8 @@ def convert(
         out: The pack to make; its ending tells the format.
         image_key, label_key: Of Parquet and TFRecord of others: the column or feature that holds
             the images, and that of the labels; by default the likeliest.
-        format, options, sharding, index_for, encoding, workers, strict, overwrite, restart,
-        progress, notice: As for `pack`.
+        format, options, sharding, index_for, encoding, selection, split, workers, strict,
+        overwrite, restart, progress, notice: As for `pack`.
 
     Raises:
         UsageError: An argument is wrong; nothing was done.
@@ -86,13 +92,15 @@ def convert(
         return pack(
             source, out, format=format, options=options, sharding=sharding, workers=workers,
             strict=strict, overwrite=overwrite, restart=restart, progress=progress, notice=notice,
-            index_for=index_for, encoding=encoding,
+            index_for=index_for, encoding=encoding, selection=selection, split=split,
         )  # fmt: skip
-    output = output_of([reader], out, format, options, sharding, overwrite, index_for)
+    output = output_of(
+        [reader], out, format, options, sharding, overwrite, index_for, split is not None
+    )
     return made_of(
         [reader], reader.table, listed(reader, output), output, encoding=encoding,
-        workers=workers, strict=strict, overwrite=overwrite, restart=restart, progress=progress,
-        notice=notice, began=began, wanted=wanted,
+        selection=selection, split=split, workers=workers, strict=strict, overwrite=overwrite,
+        restart=restart, progress=progress, notice=notice, began=began, wanted=wanted,
     )  # fmt: skip
 
 
@@ -164,6 +172,7 @@ def output_of(
     sharding: Sharding | None,
     overwrite: bool,
     index_for: Sequence[str],
+    splits: bool = False,
 ) -> Output:
     """Returns what OUT is to be.
 
@@ -175,7 +184,7 @@ def output_of(
         if os.path.realpath(reader.path) == os.path.realpath(final):
             raise UsageError(f"{printable(final)}: is the pack that is converted: name another OUT")
     with translated_errors(final):
-        output = choose_output(final, format, options, sharding, overwrite, index_for)
+        output = choose_output(final, format, options, sharding, overwrite, index_for, splits)
     for reader in readers:
         if os.path.isdir(reader.path):
             output.refuse_inside(reader.path)
@@ -241,6 +250,8 @@ def made_of(
     notice: Notice | None,
     began: float,
     wanted: Wanted = NOTHING,
+    selection: Selection | None = None,
+    split: Split | None = None,
 ) -> PackReport:
     """Makes a pack of opened ones, and returns what was done.
 
@@ -252,47 +263,59 @@ def made_of(
         encoding, workers, strict, overwrite, restart, progress, notice: As for `pack`.
         began: When the run began, as `time.monotonic` counts.
         wanted: What was asked of the packs.
+        selection, split: As for `pack`.
     """
-    plan = planned(listing.root, listing, output, "fast", MAX_PIXELS, encoding)
+    origin: Origin = partial(origin_of, readers, table, wanted)
+    rows = np.arange(len(listing), dtype=np.int64)
+    if selection is not None:
+        listing, rows = select(
+            listing, selection, output, workers=workers, progress=progress, table=table,
+            origin=origin,
+        )  # fmt: skip
+    plan = planned(listing.root, listing, output, "fast", MAX_PIXELS, encoding, selection, split)
     about = {
         "the source": ", ".join(os.path.realpath(reader.path) for reader in readers),
         "the state of the source": ", ".join(state_of(reader) for reader in readers),
     }
     plan = replace(plan, options={**plan.options, **about})
-    return packed(
-        listing.root, listing, output, plan, encoding=encoding, workers=workers, check="fast",
-        max_pixels=MAX_PIXELS, strict=strict, overwrite=overwrite, restart=restart,
-        progress=progress, notice=notice or (lambda line: None), began=began,
-        origin=origin_of(readers, table, wanted),
-    )  # fmt: skip
+    how: dict[str, Any] = {
+        "encoding": encoding, "workers": workers, "check": "fast", "max_pixels": MAX_PIXELS,
+        "strict": strict, "overwrite": overwrite, "restart": restart, "progress": progress,
+        "notice": notice or (lambda line: None), "began": began,
+    }  # fmt: skip
+    if split is None:
+        return packed(listing.root, listing, output, plan, origin=origin(rows), **how)
+    return packed_splits(
+        listing.root, listing, output, plan, split, lambda part: origin(rows[part]), **how
+    )
 
 
-def origin_of(readers: Sequence[Reader], table: SampleTable, wanted: Wanted) -> Source:
+def origin_of(readers: Sequence[Reader], table: SampleTable, wanted: Wanted, rows: Rows) -> Source:
     """Returns what says where the bytes of a part of some packs are.
 
     Args:
         readers: The packs.
         table: Their sample tables, one after the other.
         wanted: What was asked of them.
+        rows: Which of the tables' rows are packed, in their order, int64 (n,).
     """
     mapped = [reader for reader in readers if isinstance(reader, MappedReader)]
     if table.extra is None and len(mapped) == len(readers):
         files = [file for reader in mapped for file in reader.files]
         found = [one for reader in mapped for one in reader.found]
-        return taken_from("pack", table, files, np.arange(len(table), dtype=np.int64), found)
-    bounds = [0, *np.cumsum([len(reader) for reader in readers]).tolist()]
-    prints = [fingerprint(reader) for reader in readers]
+        return taken_from("pack", table, files, rows, found)
+    bounds = np.cumsum([0, *(len(reader) for reader in readers)])
+    packs = [
+        (os.path.abspath(reader.path), fingerprint(reader), wanted.image_key, wanted.label_key)
+        for reader in readers
+    ]
 
     def source(table: SampleTable, cut: Cut) -> tuple[dict[str, Any], dict[str, Array]]:
-        packs, rows = [], []
-        for number, (first, last) in enumerate(pairwise(bounds)):
-            mine = np.arange(max(cut.start, first), min(cut.stop, last)) - first
-            if len(mine):
-                path = os.path.abspath(readers[number].path)
-                packs.append((path, prints[number], wanted.image_key, wanted.label_key))
-                rows.append(mine)
-        pack = np.repeat(np.arange(len(rows)), [len(mine) for mine in rows])
-        return {"source": "reader", "packs": packs}, {"pack": pack, "row": np.concatenate(rows)}
+        mine = rows[cut.start : cut.stop]
+        number = np.searchsorted(bounds, mine, side="right") - 1
+        needed, pack = np.unique(number, return_inverse=True)
+        content = {"source": "reader", "packs": [packs[one] for one in needed.tolist()]}
+        return content, {"pack": pack.astype(np.int64), "row": mine - bounds[number]}
 
     return source
 

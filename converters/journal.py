@@ -2,6 +2,7 @@
 
 OUT.partial/plan   what the run is about: its options, and every file with its size and time
 OUT.partial/done   a record for each part, appended when the part's bytes are written
+OUT.partial/splits in place of these records, where OUT is to be several packs: those that are made
 
 Nothing waits for the disk: every few seconds a thread brings to it what was written, and a mark in
 `done` says up to which record that is so. Parts behind the last mark may have lost bytes in a power
@@ -31,12 +32,14 @@ from fastconv.loaders.files import map_file
 from fastconv.loaders.identity import digest_of
 from fastconv.loaders.listing import Listing
 
-__all__ = ["Journal", "Plan", "Record", "has_records"]
+__all__ = ["SPLITS", "Journal", "Plan", "Record", "has_records"]
 
 SYNC_S = 5.0
 """Seconds between two looks after the disk: so much work is checked again after a power cut."""
 BETWEEN = b"\0"
 """What stands between the names of a sample's files."""
+SPLITS = "splits"
+"""The folder in OUT.partial with the packs that OUT is to be."""
 HEAD = 16
 """Bytes before a record: its size and its xxh3-64, both u64."""
 
@@ -316,6 +319,10 @@ def has_records(folder: str) -> bool:
     """Returns whether a run has finished anything that OUT.partial still has."""
     try:
         return os.path.getsize(os.path.join(folder, "done")) > 0
+    except FileNotFoundError:
+        pass
+    try:
+        return bool(os.listdir(os.path.join(folder, SPLITS)))
     except FileNotFoundError:
         return False
 

@@ -9,7 +9,7 @@ import os
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastconv.converters.indexes.kinds import (
@@ -31,9 +31,9 @@ from fastconv.converters.writer import WRITERS, Sharding, Writer
 from fastconv.loaders.classes import some_of
 from fastconv.loaders.errors import FastconvError, UsageError, printable
 from fastconv.loaders.index import is_being_published, load_index
-from fastconv.loaders.open import open_pack
+from fastconv.loaders.open import PACKS_FILE, open_pack, packs_in
 
-__all__ = ["Output", "choose_output", "parse_options"]
+__all__ = ["Output", "choose_output", "parse_options", "split_output"]
 
 REFUSALS = (
     errno.EACCES, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE,
@@ -90,8 +90,13 @@ def choose_output(
     sharding: Sharding | None,
     overwrite: bool,
     index_for: Sequence[str] = (),
+    splits: bool = False,
 ) -> Output:
     """Returns what OUT is to be.
+
+    Args:
+        out, format, options, sharding, overwrite, index_for: As for `fastconv.converters.pack`.
+        splits: It is to be a folder of several packs, each as `split_output` says.
 
     Raises:
         UsageError: The format is unknown, cannot be cut into shards, has no index for a tool, or
@@ -99,18 +104,14 @@ def choose_output(
     """
     out = out.rstrip("/") or out
     writer = choose_writer(out, format)
+    if splits and out.lower().endswith(writer.suffixes):
+        raise UsageError(
+            f"{printable(out)}: a split makes a folder of packs: name one without "
+            f"{os.path.splitext(out)[1]}, and give --format {writer.name}"
+        )
     stem = None
     if writer.sharded and not out.endswith(writer.suffixes):
-        stem = os.path.basename(out)
-        printed = stem.encode("utf-8", "surrogateescape")
-        if (
-            stem.startswith(".")
-            or not stem.isascii()
-            or not stem.isprintable()
-            or " " in stem
-            or len(printed) > 200
-        ):
-            stem = "shard"
+        stem = shard_stem(out)
     if sharding is not None and stem is None:
         what = f"a pack in {writer.title}"
         if writer.sharded:
@@ -124,15 +125,45 @@ def choose_output(
     parent = os.path.dirname(out) or "."
     if not os.path.isdir(parent):
         raise UsageError(f"{printable(parent)}: no such folder: make it first")
-    alone = stem is None and not writer.is_folder
+    file = stem is None and not writer.is_folder
+    alone = file and not splits
     if os.path.lexists(out) and (alone or not is_empty_folder(out)):
         refuse_overwrite(out, overwrite)
-    tools = check_tools(index_for, writer.name, writer.title, alone=alone)
-    refuse_beside(out, alone and not writer.table_inside)
+    tools = check_tools(index_for, writer.name, writer.title, alone=file)
     made = writer(typed_options(writer, options or {}))
+    refuse_beside(out, alone and not writer.table_inside)
     stale = refuse_indexes(out, made, tools, overwrite) if alone else ()
     notes = tuple(notes_on_indexes(out, made, tools, stale, alone))
     return Output(out, made, stem, sharding or Sharding(), tools, stale, notes)
+
+
+def split_output(output: Output, folder: str, name: str) -> Output:
+    """Returns what one of the packs is to be that OUT is to hold: a file or folder with the ending
+    of its format, or a folder of shards.
+
+    Args:
+        output: What OUT is to be.
+        folder: Where the pack is to lie.
+        name: Of the split.
+    """
+    ending = output.writer.suffixes[0] if output.stem is None else ""
+    stem = None if output.stem is None else shard_stem(name)
+    return replace(output, out=os.path.join(folder, name + ending), stem=stem, notes=())
+
+
+def shard_stem(out: str) -> str:
+    """Returns what the shards of a folder are called after: its name, where tools can take that."""
+    stem = os.path.basename(out)
+    printed = stem.encode("utf-8", "surrogateescape")
+    if (
+        stem.startswith(".")
+        or not stem.isascii()
+        or not stem.isprintable()
+        or " " in stem
+        or len(printed) > 200
+    ):
+        return "shard"
+    return stem
 
 
 def choose_writer(out: str, format: str | None) -> type[Writer]:
@@ -176,19 +207,39 @@ def refuse_overwrite(out: str, overwrite: bool) -> None:
             "another OUT"
         )
     if os.path.isdir(out) and not os.path.islink(out) and os.listdir(out):
-        own: set[str] = set()
-        try:
-            reader = open_pack(out)
-            if reader.meta.id:
-                pack = IndexedPack.at(out, reader.meta, reader.table)
-                own = {*type(pack.writer).own_files, *pack.names, *every_index(pack)}
-        except FastconvError as error:
-            raise_refusal(error)
+        own = own_files(out)
+        if packs := packs_in(out):
+            own.add(PACKS_FILE)
+        for name in packs:
+            path = os.path.join(out, name)
+            inside = own_files(path)
+            if os.path.isdir(path):
+                inside = {f"{name}/{file}" for file in inside}
+            own.update(inside, own_indexes(path), [f"{name}.bad.jsonl"])
         if not own or not own.issuperset(names_below(out)):
             raise UsageError(
                 f"{printable(out)}: a folder that is not a pack, or holds other files too: it is "
                 "not overwritten, remove it yourself"
             )
+
+
+def own_files(out: str) -> set[str]:
+    """Returns the names of the files that a pack of fastconv is made of, relative to its folder;
+    none where there is no such pack.
+
+    Raises:
+        FastconvError: What it is cannot be told.
+    """
+    try:
+        reader = open_pack(out)
+        if reader.meta.id and not reader.root:
+            pack = IndexedPack.at(out, reader.meta, reader.table)
+            if not os.path.isdir(out):
+                return {os.path.basename(out)}
+            return {*type(pack.writer).own_files, *pack.names, *every_index(pack)}
+    except FastconvError as error:
+        raise_refusal(error)
+    return set()
 
 
 def refuse_beside(out: str, table_beside: bool) -> None:

@@ -32,6 +32,7 @@ from fastconv.converters.journal import Journal, Plan, has_records
 from fastconv.converters.outputs import Output, choose_output
 from fastconv.converters.plan import Cut, cut_parts, new_table, placed, without
 from fastconv.converters.report import PackFailedError, PackReport, Progress, ProgressCallback
+from fastconv.converters.selection import Selection, Split
 from fastconv.converters.sources.folder import scan
 from fastconv.converters.structure import other_bytes
 from fastconv.converters.system import copy_ranges, held_signals, need_space
@@ -52,7 +53,7 @@ from fastconv.loaders.reader import Found
 from fastconv.loaders.sample import BadFile, Reason, Sample
 from fastconv.loaders.table import SampleTable
 
-__all__ = ["Check", "pack"]
+__all__ = ["Check", "Origin", "pack"]
 
 Check = Literal["fast", "decode"]
 
@@ -60,6 +61,9 @@ Notice = Callable[[str], None]
 
 Source = Callable[[SampleTable, Cut], tuple[dict[str, Any], dict[str, Array]]]
 """Gives what a part's task says of where its fields come from."""
+
+Origin = Callable[[Rows], Source]
+"""Gives that for some rows of a source."""
 
 
 SAMPLES = "samples"
@@ -76,6 +80,8 @@ def pack(
     sharding: Sharding | None = None,
     index_for: Sequence[str] = (),
     encoding: Encoding | None = None,
+    selection: Selection | None = None,
+    split: Split | None = None,
     workers: int | None = None,
     check: Check = "fast",
     max_pixels: int = MAX_PIXELS,
@@ -107,6 +113,9 @@ def pack(
         sharding: How to cut a folder of shards (default: 256 MB each).
         index_for: Tools for which index files are written, such as "dali".
         encoding: What images become; by default they stay as they are, byte for byte.
+        selection: Which samples are packed, and in which order; by default all of them.
+        split: `out` becomes a folder of several packs, made in one step, each with some of the
+            samples: `out/NAME.lmdb`, or folders of shards `out/NAME`, as `format` says.
         workers: Number of processes; by default one a core, or none where the work is done sooner
             in this process.
         check: "fast" looks at each image's signature and header, "decode" decodes all its pixels.
@@ -136,6 +145,8 @@ def pack(
     if samples is not None:
         if labels is not True or sidecars or any_extension:
             raise UsageError("samples have their own labels and sidecars: leave the options out")
+        if selection is not None or split is not None:
+            raise UsageError("samples are chosen by who gives them: leave selection and split out")
         from fastconv.converters.from_samples import pack_samples
 
         return pack_samples(
@@ -151,7 +162,9 @@ def pack(
     if os.path.realpath(root) == os.path.realpath(final):
         raise UsageError(f"{printable(final)}: is the folder that is packed: name another OUT")
     with translated_errors(final):
-        output = choose_output(final, format, options, sharding, overwrite, index_for)
+        output = choose_output(
+            final, format, options, sharding, overwrite, index_for, split is not None
+        )
     output.refuse_inside(root)
     listing = scan(
         root, labels=labels, classes=classes, class_order=class_order, sidecars=sidecars,
@@ -162,12 +175,21 @@ def pack(
         for name, size in zip(listing.fields, listing.size, strict=True)
         if len(size) and name in sidecars and (size < 0).all()
     ]
-    plan = planned(root, listing, output, check, max_pixels, encoding)
-    return packed(
-        root, listing, output, plan, encoding=encoding, workers=workers, check=check,
-        max_pixels=max_pixels, strict=strict, overwrite=overwrite, restart=restart,
-        progress=progress, notice=notice, began=began,
-    )  # fmt: skip
+    if selection is not None:
+        from fastconv.converters.selecting import select
+
+        listing, _ = select(listing, selection, output, workers=workers, progress=progress)
+    plan = planned(root, listing, output, check, max_pixels, encoding, selection, split)
+    how: dict[str, Any] = {
+        "encoding": encoding, "workers": workers, "check": check, "max_pixels": max_pixels,
+        "strict": strict, "overwrite": overwrite, "restart": restart, "progress": progress,
+        "notice": notice, "began": began,
+    }  # fmt: skip
+    if split is None:
+        return packed(root, listing, output, plan, **how)
+    from fastconv.converters.splitting import packed_splits
+
+    return packed_splits(root, listing, output, plan, split, None, **how)
 
 
 def packed(
@@ -244,7 +266,8 @@ def packed(
 
 def planned(
     root: str, listing: Listing, output: Output, check: Check, max_pixels: int,
-    encoding: Encoding | None = None,
+    encoding: Encoding | None = None, selection: Selection | None = None,
+    split: Split | None = None,
 ) -> Plan:  # fmt: skip
     """Returns what a run is about: all that its bytes depend on."""
     options = {
@@ -257,6 +280,8 @@ def planned(
         "the index files": list(output.tools),
         "the check": check if check == "fast" else f"{check} up to {max_pixels} pixels",
         "what images become": None if encoding is None else f"{encoding} up to {max_pixels} pixels",
+        "what is selected": None if selection is None else str(selection),
+        "the split": None if split is None else str(split),
         "the kind of labels": listing.labels,
         "the fields": list(listing.fields),
         "the classes": list(listing.classes),
@@ -348,6 +373,36 @@ class translated_errors:
         raise FastconvError(f"{place}: {message}; nothing was made") from error
 
 
+def kept_note(target: Target) -> str:
+    """Returns the line about what is left of a run that failed."""
+    return (
+        f"{printable(target.partial)} keeps what is finished: the same command goes on with it, "
+        "--restart begins anew"
+    )
+
+
+def take_up(target: Target, plan: Plan, restart: bool, keep: Sequence[str] = ()) -> None:
+    """Lets what an earlier run has finished stay, or notes what this one is about; `keep` are names
+    that belong to it already.
+
+    Raises:
+        UsageError: The earlier run was about something else.
+    """
+    path = target.path("plan")
+    differences = None if restart else plan.differences(path)
+    if differences == []:
+        return
+    if differences and has_records(target.partial):
+        more = f" (and {len(differences) - 3:,} more)" if len(differences) > 3 else ""
+        raise UsageError(
+            f"{printable(target.partial)}: holds an unfinished run, and not all is as it was: "
+            f"{', '.join(differences[:3])}{more}: undo that, or begin anew with --restart (in "
+            "Python restart=True)"
+        )
+    target.start_over(*keep)
+    plan.write(path)
+
+
 class Run:
     """One run of packing, from a listing to a published pack.
 
@@ -391,20 +446,7 @@ class Run:
             UsageError: The earlier run was about something else.
         """
         self.target, self.plan = target, plan
-        path = target.path("plan")
-        differences = None if restart else plan.differences(path)
-        if differences == []:
-            self.journal = Journal(target.partial)
-            return
-        if differences and has_records(target.partial):
-            more = f" (and {len(differences) - 3:,} more)" if len(differences) > 3 else ""
-            raise UsageError(
-                f"{printable(target.partial)}: holds an unfinished run, and not all is as it was: "
-                f"{', '.join(differences[:3])}{more}: undo that, or begin anew with --restart (in "
-                "Python restart=True)"
-            )
-        target.start_over(*keep)
-        plan.write(path)
+        take_up(target, plan, restart, keep)
         self.journal = Journal(target.partial)
 
     def give_up(self, target: Target, error: BaseException) -> None:
@@ -424,10 +466,7 @@ class Run:
             return
         target.keep()
         if not told:
-            error.add_note(
-                f"{printable(target.partial)} keeps what is finished: the same command goes on "
-                "with it, --restart begins anew"
-            )
+            error.add_note(kept_note(target))
 
     def write(self, strict: bool) -> tuple[SampleTable, Layout, PackMeta, str]:
         """Writes all parts; plans again without what turned out to be bad.

@@ -41,6 +41,8 @@ WINDOW = 1 << 20
 """Bytes gathered for one write: enough to make the call cheap, few enough to stay in the cache."""
 GONE = ("vanished", "unreadable")
 """What all files of a disk are that went away."""
+MOST_FILES = 64
+"""Data files of a pack that are open at once in a part."""
 HEAD = 1 << 16
 """Bytes of a file that are enough to tell its format, where it is not to be decoded."""
 
@@ -326,23 +328,42 @@ class FolderSource:
 
 class FileSource:
     """The fields of a part as ranges of data files that were written before; nothing is checked
-    again."""
+    again.
+
+    Shuffled samples may lie in any number of files: few of them are open at once.
+    """
 
     def __init__(self, task: Mapping[str, Any], arrays: Mapping[str, Array], part: Part) -> None:
-        self.files = [
-            os.open(os.fsencode(name), os.O_RDONLY | os.O_CLOEXEC) for name in task["files"]
-        ]
-        self.file = arrays["from"]
+        self.names = task["files"]
+        self.fds: dict[int, int] = {}  # the one that was used last is the last
+        self.file = arrays["from"].tolist()
         self.place = [arrays[f"from/{name}"] for name in part.fields]
 
     def close(self) -> None:
         """Closes the files."""
-        for fd in self.files:
+        for fd in self.fds.values():
             os.close(fd)
+
+    def fd(self, number: int) -> int:
+        """Returns a descriptor of a file, by its number among those of the part."""
+        fd = self.fds.pop(number, None)
+        if fd is None:
+            if len(self.fds) >= MOST_FILES:
+                oldest = next(iter(self.fds))
+                self.check_file(oldest)
+                os.close(self.fds.pop(oldest))
+            fd = os.open(os.fsencode(self.names[number]), os.O_RDONLY | os.O_CLOEXEC)
+            self.fds[number] = fd
+            self.check_file(number)
+        self.fds[number] = fd
+        return fd
+
+    def check_file(self, number: int) -> None:
+        """Checks an open file, when it was opened and before it is closed."""
 
     def read(self, row: int, view: memoryview, place: int) -> None:
         """Reads bytes from a place in the file of a row."""
-        pread_all(self.files[self.file[row]], view, place)
+        pread_all(self.fd(self.file[row]), view, place)
 
     def judge(self, results: Results) -> None:
         """Has the last word on what is bad."""
@@ -372,44 +393,41 @@ class PackSource(FileSource):
 
     def __init__(self, task: Mapping[str, Any], arrays: Mapping[str, Array], part: Part) -> None:
         super().__init__(task, arrays, part)
-        self.names, self.found = task["files"], task["found"]
-        try:
-            self.check_files()
-        except BaseException:
-            self.close()
-            raise
+        self.found = task["found"]
         self.known = {
             slot: arrays[f"known/{name}"]
             for slot, name in enumerate(part.fields)
             if f"known/{name}" in arrays
         }
 
-    def check_files(self) -> None:
-        """Checks that each file is the one that was opened, and as it was then: where one was cut,
-        not each of its records is bad.
+    def check_file(self, number: int) -> None:
+        """Checks that a file is the one that was opened, and as it was then: where one was cut, not
+        each of its records is bad.
 
         Raises:
-            PackChangedError: One is not.
+            PackChangedError: It is not.
         """
-        for fd, name, (inode, size, mtime) in zip(self.files, self.names, self.found, strict=True):
-            now = os.fstat(fd)
-            same = [*inode] == [now.st_dev, now.st_ino]
-            if not same or (size, mtime) != (now.st_size, now.st_mtime_ns):
-                raise PackChangedError(
-                    f"{printable(name)}: was changed or replaced while it was read: run the same "
-                    "command again"
-                )
+        now = os.fstat(self.fds[number])
+        inode, size, mtime = self.found[number]
+        same = [*inode] == [now.st_dev, now.st_ino]
+        if not same or (size, mtime) != (now.st_size, now.st_mtime_ns):
+            raise PackChangedError(
+                f"{printable(self.names[number])}: was changed or replaced while it was read: run "
+                "the same command again"
+            )
 
     def read(self, row: int, view: memoryview, place: int) -> None:
+        fd = self.fd(self.file[row])  # where it is not there, not each of its records is bad
         try:
-            super().read(row, view, place)
+            pread_all(fd, view, place)
         except OSError as error:
             raise system_error(error) from error
 
     def judge(self, results: Results) -> None:
         """Tells of the fields whose bytes are not the ones that were packed: also of those that are
         no images any more."""
-        self.check_files()
+        for number in self.fds:
+            self.check_file(number)
         unread = {(row, slot) for row, slot, reason, _ in results.bad if reason in GONE}
         for slot, known in self.known.items():
             differs = (known != results.checksum[slot]) & (known != 0)  # 0 is unknown

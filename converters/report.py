@@ -65,12 +65,12 @@ class Report(ABC):
 
 def plain(value: Any) -> Any:
     """Returns what stands for a value of a report in JSON."""
-    if isinstance(value, BadFile | Ignored):
+    if isinstance(value, BadFile | Ignored | Report):
         return value.to_json()
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     if isinstance(value, Mapping):
-        return dict(value)
+        return {name: plain(each) for name, each in value.items()}
     return round(value, 3) if isinstance(value, float) else value
 
 
@@ -81,9 +81,11 @@ class PackReport(Report):
     Attributes:
         output: The pack's path.
         format: Name of its format.
-        id: The pack's id, 32 hexadecimal digits; "" where none was made.
+        id: The pack's id, 32 hexadecimal digits; "" where none was made, or several.
         size: Of the pack on the disk with its sample table, in bytes; index files do not count.
         ignored: What was left out because it is no image.
+        splits: Where OUT is several packs: by their names, what was done for each; the rest is
+            about all of them.
     """
 
     output: str
@@ -91,11 +93,12 @@ class PackReport(Report):
     id: str = ""
     size: int = 0
     ignored: Ignored = field(default_factory=Ignored)
+    splits: Mapping[str, PackReport] = field(default_factory=dict)
 
     @property
     def status(self) -> Literal["done", "partial", "failed"]:
         """Whether all, some or none of the inputs were packed."""
-        if not self.id:
+        if not all(one.id for one in self.splits.values() or [self]):
             return "failed"
         return "partial" if self.bad else "done"
 

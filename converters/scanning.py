@@ -32,9 +32,10 @@ from fastconv.loaders.classes import ClassOrder
 from fastconv.loaders.errors import UsageError
 from fastconv.loaders.kinds import KINDS
 from fastconv.loaders.listing import Ignored, Listing
+from fastconv.loaders.sample import Reason
 from fastconv.loaders.table import SampleTable
 
-__all__ = ["ScanReport", "packed_size", "scan"]
+__all__ = ["ScanReport", "look", "packed_size", "scan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,9 @@ def scan(
         # Which writer does not matter to a run that writes nothing.
         output = Output(root, writers[0], None, Sharding())
         run = Run(root, listing, output, engine, check, max_pixels, progress, lambda line: None)
-        table = look(run, new_table(listing))
+        table = new_table(listing)
+        if found := look(run, table):
+            table = without(table, run.drop(table, found))
     warnings, sizes = list(listing.warnings), {}
     for writer in writers:
         try:
@@ -132,12 +135,12 @@ def scan(
     )
 
 
-def look(run: Run, table: SampleTable) -> SampleTable:
-    """Looks at all files of a run; returns the table without what cannot be packed."""
+def look(run: Run, table: SampleTable) -> list[tuple[int, int, Reason, str]]:
+    """Looks at all samples of a run, and fills its table; returns (row, slot, reason, message) of
+    each field that cannot be packed."""
     nowhere = tuple(np.zeros(len(table), np.uint64) for _ in table.fields)
     layout = Layout((), np.array([0, len(table)], np.int64), nowhere, (0,) * len(nowhere))
-    found = run.run_parts(0, table, layout, None, run.folder_source)
-    return without(table, run.drop(table, found)) if found else table
+    return run.run_parts(0, table, layout, None, run.origin)
 
 
 def packed_size(listing: Listing, writer: Writer, table: SampleTable) -> int:

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import Final, TypeVar
 
+from fastconv.loaders.arrays import load_object
 from fastconv.loaders.beside import names_in
+from fastconv.loaders.classes import some_of
 from fastconv.loaders.errors import (
     NotAPackError,
     PackChangedError,
@@ -26,7 +28,15 @@ from fastconv.loaders.index import index_path
 from fastconv.loaders.names import is_name
 from fastconv.loaders.reader import NOTHING, READERS, Reader, Wanted
 
-__all__ = ["find_format", "open_pack", "path_of", "require_path", "retried"]
+__all__ = [
+    "PACKS_FILE",
+    "find_format",
+    "open_pack",
+    "packs_in",
+    "path_of",
+    "require_path",
+    "retried",
+]
 
 PATIENCE_S: Final = 10.0
 """How long a pack may be in the middle of being replaced; moving its files takes microseconds,
@@ -34,6 +44,9 @@ unless the process that does it has to wait."""
 
 PAUSE_S: Final = 2e-3
 """Between two attempts."""
+
+PACKS_FILE: Final = "packs.json"
+"""In a folder of several packs that were made at once: their names, as `packs`."""
 
 T = TypeVar("T")
 
@@ -132,16 +145,29 @@ def _find_format(name: str) -> type[Reader]:
     if problem is not None:
         raise problem
     endings = tuple(ending for reader in READERS.installed() for ending in reader.suffixes)
-    packs = sorted(inside for inside in names_in(name) if inside.lower().endswith(endings))
+    packs = packs_in(name)
+    packs = packs or sorted(inside for inside in names_in(name) if inside.lower().endswith(endings))
     if packs:
         raise NotAPackError(
-            f"{printable(name)}: holds packs, and is none itself: name one, such as "
-            f"{printable(os.path.join(name, packs[0]))}"
+            f"{printable(name)}: holds packs ({some_of(packs)}), and is none itself: name one, "
+            f"such as {printable(os.path.join(name, packs[0]))}"
         )
     raise NotAPackError(
         f"{printable(name)}: not a pack that fastconv can read (formats: "
         f"{', '.join(READERS.names())})"
     )
+
+
+def packs_in(folder: str) -> list[str]:
+    """Returns the names of the packs in a folder that a split of samples has made; none in any
+    other."""
+    try:
+        with open(os.path.join(folder, PACKS_FILE), "rb") as file:
+            packs = load_object(file.read())["packs"]
+        names = [name for name in packs if isinstance(name, str) and "/" not in name]
+        return [name for name in names if os.path.lexists(os.path.join(folder, name))]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def open_pack(

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fastconv.converters.cli import options
+from fastconv.converters.cli.choosing import chosen
 from fastconv.converters.cli.encoding import encoding_of
 from fastconv.converters.cli.output import reporting
 from fastconv.converters.cli.pack import how_to_cut, summarize
@@ -39,6 +40,14 @@ def command(
     background: options.BackgroundOption = "white",
     orientation: options.OrientationOption = "apply",
     icc: options.IccOption = "srgb",
+    only_classes: options.OnlyClassesOption = None,
+    min_size: options.MinSizeOption = None,
+    exclude_duplicates: options.ExcludeDuplicatesOption = False,
+    shuffle: options.ShuffleOption = False,
+    seed: options.HashSeedOption = None,
+    limit: options.LimitOption = None,
+    split: options.SplitOption = None,
+    stratify: options.StratifyOption = False,
     strict: options.StrictOption = False,
     workers: options.WorkersOption = None,
     overwrite: options.OverwriteOption = False,
@@ -52,6 +61,7 @@ def command(
     damaged is named and left out (exit code 3).
 
     $ fastconv convert out.lmdb shards/ --format webdataset --shard-size 256MB
+    $ fastconv convert out.lmdb small.lmdb --shuffle --limit 1000
     """
     with reporting("convert", json=json, quiet=quiet) as out:
         out.answer |= {"output": output, "format": format}
@@ -68,6 +78,16 @@ def command(
             orientation=orientation,
             icc=icc,
         )
+        selection, parts = chosen(
+            only_classes=only_classes,
+            min_size=min_size,
+            exclude_duplicates=exclude_duplicates,
+            shuffle=shuffle,
+            seed=seed,
+            limit=limit,
+            split=split,
+            stratify=stratify,
+        )
         from fastconv.converters.converting import convert
         from fastconv.converters.outputs import choose_writer, parse_options
 
@@ -82,6 +102,8 @@ def command(
                 sharding=sharding,
                 index_for=options.split_names(index_for),
                 encoding=encoding,
+                selection=selection,
+                split=parts,
                 workers=workers,
                 strict=strict,
                 overwrite=overwrite,

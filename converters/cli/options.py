@@ -25,13 +25,18 @@ __all__ = [
     "DeviceOption",
     "EncodeOption",
     "EnlargeOption",
+    "ExcludeDuplicatesOption",
     "FitOption",
+    "HashSeedOption",
     "IccOption",
     "IndexForOption",
     "JsonOption",
     "LabelsFileOption",
+    "LimitOption",
     "MaxPixelsOption",
+    "MinSizeOption",
     "NoLabelsOption",
+    "OnlyClassesOption",
     "OrientationOption",
     "OutputArgument",
     "OverwriteOption",
@@ -48,9 +53,12 @@ __all__ = [
     "SeedOption",
     "ShardSamplesOption",
     "ShardSizeOption",
+    "ShuffleOption",
     "SidecarOption",
     "SourceArgument",
+    "SplitOption",
     "StepOption",
+    "StratifyOption",
     "StrictOption",
     "SubsamplingOption",
     "WorkersOption",
@@ -445,6 +453,86 @@ AnyExtensionOption = Annotated[
     typer.Option(
         "--any-extension",
         help="Look into files of any name, not only those with an image's extension.",
+        rich_help_panel=SELECTION,
+    ),
+]
+OnlyClassesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only-classes",
+        metavar="NAME[,NAME]",
+        help="These classes alone, in their old order, numbered anew; or these integer labels.",
+        rich_help_panel=SELECTION,
+        show_default=False,
+    ),
+]
+MinSizeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--min-size",
+        metavar="PIXELS",
+        min=1,
+        help="Leave out images whose shorter side has fewer.",
+        rich_help_panel=SELECTION,
+        show_default=False,
+    ),
+]
+ExcludeDuplicatesOption = Annotated[
+    bool,
+    typer.Option(
+        "--exclude-duplicates",
+        help="Of images that are the same byte for byte, take the first.",
+        rich_help_panel=SELECTION,
+    ),
+]
+ShuffleOption = Annotated[
+    bool,
+    typer.Option(
+        "--shuffle",
+        help="Order the samples by a hash of their paths.",
+        rich_help_panel=SELECTION,
+    ),
+]
+HashSeedOption = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        min=0,
+        help="Of --shuffle and --split.",
+        rich_help_panel=SELECTION,
+        show_default="0",
+    ),
+]
+LimitOption = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        metavar="N",
+        min=1,
+        help="Take the first N samples, of those shuffled with --shuffle.",
+        rich_help_panel=SELECTION,
+        show_default=False,
+    ),
+]
+SplitOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--split",
+        metavar="NAME=FRACTION,...",
+        help="OUT becomes a folder of several packs, as train=0.9,val=0.1. The hash of its path "
+        "tells where a sample goes: it stays there when others come, and duplicates may go apart. "
+        "What is over is left out.",
+        rich_help_panel=SELECTION,
+        show_default=False,
+    ),
+]
+StratifyOption = Annotated[
+    bool,
+    typer.Option(
+        "--stratify",
+        help="Split each class to exact shares; a sample that is added may then move others that "
+        "lie at a border.",
         rich_help_panel=SELECTION,
     ),
 ]

@@ -6,10 +6,11 @@ import os
 from typing import TYPE_CHECKING
 
 from fastconv.converters.cli import options
+from fastconv.converters.cli.choosing import chosen
 from fastconv.converters.cli.encoding import encoding_of
 from fastconv.converters.cli.output import Out, counted, reporting
 from fastconv.converters.cli.progress import showing
-from fastconv.converters.cli.selection import left_out, selection
+from fastconv.converters.cli.selection import left_out, source_options
 from fastconv.converters.cli.sizes import size_text
 from fastconv.loaders.errors import UsageError, printable
 
@@ -44,6 +45,14 @@ def command(
     class_order: options.ClassOrderOption = "sorted",
     sidecar: options.SidecarOption = None,
     any_extension: options.AnyExtensionOption = False,
+    only_classes: options.OnlyClassesOption = None,
+    min_size: options.MinSizeOption = None,
+    exclude_duplicates: options.ExcludeDuplicatesOption = False,
+    shuffle: options.ShuffleOption = False,
+    seed: options.HashSeedOption = None,
+    limit: options.LimitOption = None,
+    split: options.SplitOption = None,
+    stratify: options.StratifyOption = False,
     check: options.CheckOption = "fast",
     max_pixels: options.MaxPixelsOption = None,
     strict: options.StrictOption = False,
@@ -62,6 +71,7 @@ def command(
 
     $ fastconv pack images/ out.lmdb
     $ fastconv pack images/ shards/ --format webdataset --shard-size 256MB
+    $ fastconv pack images/ out/ --format lmdb --split train=0.9,val=0.1
     """
     with reporting("pack", json=json, quiet=quiet) as out:
         out.answer |= {"output": output, "format": format}
@@ -78,7 +88,17 @@ def command(
             orientation=orientation,
             icc=icc,
         )
-        selected = selection(
+        selection, parts = chosen(
+            only_classes=only_classes,
+            min_size=min_size,
+            exclude_duplicates=exclude_duplicates,
+            shuffle=shuffle,
+            seed=seed,
+            limit=limit,
+            split=split,
+            stratify=stratify,
+        )
+        sources = source_options(
             no_labels=no_labels,
             labels=labels,
             classes=classes,
@@ -99,6 +119,8 @@ def command(
                 sharding=sharding,
                 index_for=options.split_names(index_for),
                 encoding=encoding,
+                selection=selection,
+                split=parts,
                 workers=workers,
                 check=check,
                 max_pixels=max_pixels or MAX_PIXELS,
@@ -107,7 +129,7 @@ def command(
                 restart=restart,
                 progress=progress,
                 notice=out.note,
-                **selected,
+                **sources,
             )
         out.report(report, f"all in {printable(report.output)}.bad.jsonl")
         summarize(report, out)
@@ -130,6 +152,17 @@ def how_to_cut(shard_size: int | None, shard_samples: int | None) -> Sharding | 
 
 def summarize(report: PackReport, out: Out) -> None:
     """Prints what was packed."""
+    for one in list(report.splits.values()) or [report]:
+        summarize_pack(one, out)
+    if what := left_out(report.ignored):
+        out.summary(f"left out: {what}")
+    if report.bad:
+        bad = f"{len(report.bad):,}, listed in {printable(report.output)}.bad.jsonl"
+        out.summary(f"bad: {bad}")
+
+
+def summarize_pack(report: PackReport, out: Out) -> None:
+    """Prints what one pack is."""
     from fastconv.converters.writer import WRITERS
     from fastconv.loaders.index import index_path
 
@@ -142,7 +175,3 @@ def summarize(report: PackReport, out: Out) -> None:
     )
     if not writer.table_inside and not os.path.isdir(report.output):
         out.summary(f"its table lies beside it: keep {printable(index_path(report.output))} too")
-    if what := left_out(report.ignored):
-        out.summary(f"left out: {what}")
-    if report.bad:
-        out.summary(f"bad: {len(report.bad):,}, listed in {name}.bad.jsonl")

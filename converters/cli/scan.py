@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fastconv.converters.cli import options
 from fastconv.converters.cli.output import Out, aligned, reporting
 from fastconv.converters.cli.progress import showing
-from fastconv.converters.cli.selection import left_out, selection
+from fastconv.converters.cli.selection import left_out, source_options
 from fastconv.converters.cli.sizes import size_text
 from fastconv.loaders.errors import FastconvError, printable
 
@@ -43,7 +43,7 @@ def command(
     $ fastconv scan images/
     """
     with reporting("scan", json=json, quiet=quiet) as out:
-        selected = selection(
+        sources = source_options(
             no_labels=no_labels,
             labels=labels,
             classes=classes,
@@ -62,7 +62,7 @@ def command(
                 check=check,
                 max_pixels=max_pixels or MAX_PIXELS,
                 progress=progress,
-                **selected,
+                **sources,
             )
         out.report(report)
         if not report.samples:

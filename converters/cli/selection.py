@@ -12,13 +12,13 @@ from fastconv.loaders.errors import NotAPackError, UsageError, printable
 if TYPE_CHECKING:
     from fastconv.loaders.listing import Ignored
 
-__all__ = ["class_names", "left_out", "selection"]
+__all__ = ["class_names", "left_out", "source_options"]
 
 MOST_EXTENSIONS = 8
 """Kinds of files left out that are named in a summary."""
 
 
-def selection(
+def source_options(
     *,
     no_labels: bool,
     labels: str | None,

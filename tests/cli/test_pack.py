@@ -280,6 +280,85 @@ def test_a_tar_without_its_table_says_what_is_lost(
     assert "keep" not in fastconv("pack", images, tmp_path / "out.h5").out
 
 
+def test_a_selection(fastconv: Run, images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.lmdb"
+    chosen = [
+        "--only-classes",
+        "cat",
+        "--min-size",
+        "6",
+        "--shuffle",
+        "--seed",
+        "3",
+        "--limit",
+        "2",
+    ]
+    done = fastconv("pack", images, out, *chosen)
+    assert done.code == 0
+    assert done.err.splitlines() == [
+        "note: left out 2 of 5 images of other classes",
+        "note: left out 0 of 3 images with a side under 6 pixels",
+        "note: shuffled 3 images, seed 3",
+        "note: left out 1 of 3 images behind the first 2",
+    ]
+    assert f"{out}: 2 images in 1 class" in done.out
+    again = fastconv("convert", out, tmp_path / "out.h5", "--exclude-duplicates", "--json")
+    assert (again.code, again.answer["samples"]) == (0, 2)
+
+
+def test_a_split(fastconv: Run, images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (images / "dog" / "page.jpg").write_bytes(HTML)
+    (images / "dog" / "note.txt").touch()
+    options = ["--format", "lmdb", "--split", "train=0.5,val=0.5", "--stratify", "--seed", "1"]
+    done = fastconv("pack", images, out, *options, "--json")
+    assert done.code == 3
+    answer = done.answer
+    assert (answer["status"], answer["output"], answer["samples"]) == ("partial", str(out), 5)
+    assert [one["path"] for one in answer["bad"]] == ["dog/page.jpg"]
+    assert answer["ignored"]["extension"] == {".txt": 1}
+    for name, one in answer["splits"].items():
+        reader = open_pack(out / f"{name}.lmdb")
+        assert (one["output"], one["id"]) == (str(out / f"{name}.lmdb"), reader.meta.id)
+        assert one["samples"] == len(reader) >= 2
+    lines = fastconv("pack", images, out, *options, "--overwrite").out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        str(out / "train.lmdb"), str(out / "val.lmdb"), "left out", "bad",
+    ]  # fmt: skip
+    assert lines[-1] == f"bad: 1, listed in {out}.bad.jsonl"
+    for command in ("info", "ls", "verify"):
+        shown = fastconv(command, out)
+        assert shown.code in (1, 2)
+        assert shown.err == (
+            f"error: {out}: holds packs (train.lmdb, val.lmdb), and is none itself: name one, "
+            f"such as {out}/train.lmdb\n"
+        )
+    parts = fastconv("convert", out / "train.lmdb", tmp_path / "parts", *options, "--json").answer
+    assert list(parts["splits"]) == ["train", "val"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--stratify"], "--stratify: needs --split"),
+        (["--seed", "3", "--limit", "2"], "--seed: needs --shuffle or --split"),
+        (["--split", "a=x"], "--split a=x: write it as train=0.9,val=0.1"),
+        (["--split", "a"], "--split a: write it as train=0.9,val=0.1"),
+        (["--split", "a=0.1,a=0.2"], "--split: a is there twice"),
+        (["--split", "a=0.9,b=0.2"], "the fractions of the splits sum to 1.1"),
+        (["--split", "a=1"], "a split makes a folder of packs: name one without .lmdb"),
+        (["--shuffle", "--seed", str(2**64)], "seed is 18446744073709551616"),
+        (["--only-classes", "cow"], "has no class 'cow': it has cat, dog"),
+    ],
+)
+def test_selections_that_are_refused(
+    fastconv: Run, images: Path, tmp_path: Path, options: list[str], words: str
+) -> None:
+    done = fastconv("pack", images, tmp_path / "out.lmdb", *options)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert words in done.err
+
+
 def test_sidecars_with_commas(fastconv: Any, images: Path, tmp_path: Path) -> None:
     for ending in ("txt", "json"):
         (images / f"cat/0.{ending}").write_text("{}")

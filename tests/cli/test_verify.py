@@ -175,5 +175,5 @@ def test_a_folder_that_holds_a_pack(fastconv: Any, images: Path, tmp_path: Path,
     pack(images, folder / name)
     done = fastconv("verify", folder)
     assert done.code != 0
-    words = f"holds packs, and is none itself: name one, such as {folder}/{name}"
+    words = f"holds packs ({name}), and is none itself: name one, such as {folder}/{name}"
     assert done.err.startswith(f"error: {folder}: {words}\n")
