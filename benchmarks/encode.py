@@ -176,9 +176,11 @@ def quality(photos: Path, work: Path, count: int) -> Table:
     return Table("What is lost", columns, rows, [note])
 
 
-def loading(photos: Path, work: Path, rounds: int, batches: int) -> tuple[Table, Found]:
+def loading(photos: Path, work: Path, rounds: int, batches: int, batch: int) -> tuple[Table, Found]:
     """Returns what loaders give of the photos and of what was made of them."""
-    options = Options(str(photos), geometry="val", workers=len(os.sched_getaffinity(0)))
+    options = Options(
+        str(photos), geometry="val", batch=batch, workers=len(os.sched_getaffinity(0))
+    )
     size = {FOLDER: sum(os.stat(file).st_size for file in files_of(photos))}
     takers = {FOLDER: ("pillow_folder", options)}
     for number, (name, made) in enumerate(PACKS.items()):
@@ -228,7 +230,7 @@ def measure(args: argparse.Namespace, command: str) -> Report:
     """Returns all of it."""
     made, first = making(args.photos, args.work, args.rounds)
     lost = quality(args.photos, args.work, args.compared)
-    loaded, second = loading(args.photos, args.work, args.rounds, args.batches)
+    loaded, second = loading(args.photos, args.work, args.rounds, args.batches, args.batch)
     question = "What does it cost to make images smaller while packing, and what does it give?"
     values = {**first, **second}
     return Report(question, command, environment(args.work), [made, lost, loaded], values)
@@ -238,6 +240,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measures, and prints the report."""
     parser = with_photos(arguments(__doc__, rounds=3))
     parser.add_argument("--batches", type=int, default=60, help="a round (%(default)s)")
+    parser.add_argument("--batch", type=int, default=64, help="images in one (%(default)s)")
     parser.add_argument("--compared", type=int, default=300, help="photos (%(default)s)")
     args = parsed(parser, argv)
     finish(measure(args, command_line(sys.argv)), args)
