@@ -46,7 +46,7 @@ from common import (
     ratios,
     with_photos,
 )
-from loader_peers.shared import Options, images
+from loader_peers.shared import Options, environments, images
 from pack import remove
 from PIL import Image
 from pillow_pool import QUALITY, SIDE, shorter
@@ -64,12 +64,21 @@ PACKS = {
     "raw, 224 x 224": ["--resize", "224x224", "--enlarge", "--encode", "raw"],
 }
 """What is loaded -> the options of `fastconv pack` that make it."""
+PEERS = {"FFCV": ("ffcv_beton", ".beton"), "LitData": ("litdata_chunks", "")}
+"""Others that are fed with smaller images -> the script, and what its data's name ends in."""
+PEER_WAYS = {"small": f"{SIDE} pixels, quality {QUALITY}", "raw": "raw, 224 x 224"}
 POOL = "Pillow in a pool of processes"
 OURS = "fastconv pack"
 FOLDER = "ImageFolder, DataLoader, Pillow"
 
 Found = Mapping[str, Measured]
 Floats = npt.NDArray[np.float64]
+
+
+def python_of(script: str, work: Path) -> str:
+    """Returns what runs a script of loader_peers/."""
+    needs = {"ffcv_beton": "ffcv", "litdata_chunks": "litdata"}.get(script)
+    return sys.executable if needs is None else str(environments(work) / needs / "bin/python")
 
 
 def luma(pixels: Floats) -> Floats:
@@ -191,10 +200,27 @@ def loading(photos: Path, work: Path, rounds: int, batches: int, batch: int) -> 
         chosen = replace(options, data=str(pack), way=way)
         takers[f"FastLoader, {name}"] = ("fastconv_loaders", chosen)
         size[f"FastLoader, {name}"] = sum(os.stat(file).st_size for file in files_of(pack))
+    left_out = []
+    for peer, (script, ending) in PEERS.items():
+        for way, name in PEER_WAYS.items():
+            data = work / f"encode-{peer}-{way}{ending}"
+            chosen = replace(options, data=str(data), way=way)
+            command = [python_of(script, work), str(HERE / "loading.py"), script, chosen.to_json()]
+            if not Path(command[0]).exists():
+                left_out.append(f"left out: {peer}: is not installed")
+                break
+            try:
+                remove(data)
+                run([*command, "prepare"])
+            except RuntimeError as error:
+                left_out.append(f"left out: {peer}, {name}: {str(error).splitlines()[-1].strip()}")
+                continue
+            takers[f"{peer}, {name}"] = (script, chosen)
+            size[f"{peer}, {name}"] = sum(os.stat(file).st_size for file in files_of(data))
 
     def turn(script: str, chosen: Options) -> dict[str, float]:
         warm(files_of(Path(chosen.data or chosen.photos)))
-        command = [sys.executable, str(HERE / "loading.py"), script, chosen.to_json()]
+        command = [python_of(script, work), str(HERE / "loading.py"), script, chosen.to_json()]
         printed = run([*command, str(batches)]).output
         found: dict[str, float] = json.loads(printed.splitlines()[-1])
         return {"images/s": found["images/s"], "CPU": found["CPU"]}
@@ -222,7 +248,7 @@ def loading(photos: Path, work: Path, rounds: int, batches: int, batch: int) -> 
         "", "MB", "images/s", "min to max", "times ImageFolder", "min to max",
         "times the originals", "min to max", "CPU ms an image",
     )  # fmt: skip
-    notes = [f"medians of {rounds} rounds, {batches} batches of {options.batch} in each"]
+    notes = [f"medians of {rounds} rounds, {batches} batches of {options.batch} in each", *left_out]
     return Table("Loading 224 x 224", columns, rows, notes), found
 
 

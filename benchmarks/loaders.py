@@ -42,7 +42,7 @@ from common import (
     say,
     with_photos,
 )
-from loader_peers.shared import Geometry, Options, images
+from loader_peers.shared import Geometry, Options, environments, images
 from million import measure_million
 from processes import run
 
@@ -183,11 +183,6 @@ class Contest:
         """Notes that a contestant fails, and why."""
         say(f"{name}: {error}")
         self.left_out[name] = f"fails: {str(error).splitlines()[-1].strip()}"
-
-
-def environments(work: Path) -> Path:
-    """Returns where the peers' environments are."""
-    return work / "loader-peers"
 
 
 def compared(

@@ -14,19 +14,11 @@ import numpy as np
 from fastconv.converters.check import MAX_PIXELS
 from fastconv.converters.encoding import Encoding
 from fastconv.converters.outputs import Output, choose_output
-from fastconv.converters.packing import (
-    Notice,
-    Origin,
-    Source,
-    check_arguments,
-    pack,
-    packed,
-    planned,
-    taken_from,
-    translated_errors,
-)
+from fastconv.converters.packing import check_arguments, pack, packed, planned, translated_errors
+from fastconv.converters.part import what_opens
 from fastconv.converters.plan import Cut, repeated_paths
 from fastconv.converters.report import PackReport, ProgressCallback
+from fastconv.converters.run import Notice, Origin, Source, taken_from
 from fastconv.converters.selecting import select
 from fastconv.converters.selection import Selection, Split
 from fastconv.converters.splitting import packed_splits
@@ -34,7 +26,7 @@ from fastconv.converters.whole import open_whole, state_of
 from fastconv.converters.writer import Rows, Sharding
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import UsageError, printable
-from fastconv.loaders.joined import JoinedReader, fingerprint
+from fastconv.loaders.joined import JoinedReader
 from fastconv.loaders.kinds import kind_code
 from fastconv.loaders.listing import Bytes, Ignored, Listing, Places
 from fastconv.loaders.reader import NOTHING, MappedReader, Reader, Wanted
@@ -305,10 +297,7 @@ def origin_of(readers: Sequence[Reader], table: SampleTable, wanted: Wanted, row
         found = [one for reader in mapped for one in reader.found]
         return taken_from("pack", table, files, rows, found)
     bounds = np.cumsum([0, *(len(reader) for reader in readers)])
-    packs = [
-        (os.path.abspath(reader.path), fingerprint(reader), wanted.image_key, wanted.label_key)
-        for reader in readers
-    ]
+    packs = [what_opens(reader, wanted) for reader in readers]
 
     def source(table: SampleTable, cut: Cut) -> tuple[dict[str, Any], dict[str, Array]]:
         mine = rows[cut.start : cut.stop]

@@ -17,17 +17,9 @@ from typing import Any
 from fastconv.converters.encoding import Encoding
 from fastconv.converters.journal import has_records
 from fastconv.converters.outputs import choose_output
-from fastconv.converters.packing import (
-    SAMPLES,
-    Check,
-    Notice,
-    check_arguments,
-    packed,
-    planned,
-    taken_from,
-    translated_errors,
-)
+from fastconv.converters.packing import SAMPLES, check_arguments, packed, planned, translated_errors
 from fastconv.converters.report import PackReport, ProgressCallback
+from fastconv.converters.run import Check, Notice, taken_from
 from fastconv.converters.sources.samples import written
 from fastconv.converters.system import held_signals
 from fastconv.converters.target import Target, exists_already

@@ -35,7 +35,7 @@ from fastconv.loaders.reader import Reader, Wanted
 from fastconv.loaders.sample import Reason
 from fastconv.loaders.table import SampleTable
 
-__all__ = ["check_part", "pack_part"]
+__all__ = ["check_part", "pack_part", "what_opens"]
 
 WINDOW = 1 << 20
 """Bytes gathered for one write: enough to make the call cheap, few enough to stay in the cache."""
@@ -158,7 +158,7 @@ class Bad(Exception):
 def system_error(error: OSError) -> Bad:
     """Returns what a file is that the system does not let us read."""
     if isinstance(error, FileNotFoundError):
-        return Bad("vanished", "went away while it was being packed")
+        return Bad("vanished", "went away meanwhile")
     if error.errno in (errno.ENXIO, errno.ESPIPE, errno.EISDIR):
         return Bad("not_a_regular_file", "not a regular file any more")
     return Bad("unreadable", f"cannot be read: {error.strerror or error}")
@@ -437,14 +437,22 @@ class PackSource(FileSource):
             results.bad += [(*field, "corrupt", words) for field in sorted(other - unread)]
 
 
+def what_opens(reader: Reader, wanted: Wanted) -> tuple[Any, ...]:
+    """Returns what `opened` needs to open the same pack in another process."""
+    keys = wanted.image_key, wanted.label_key
+    return os.path.abspath(reader.path), reader.name, fingerprint(reader), *keys
+
+
 @lru_cache(maxsize=16)
-def opened(path: str, expected: str, image_key: str | None, label_key: str | None) -> Reader:
+def opened(
+    path: str, format: str, expected: str, image_key: str | None, label_key: str | None
+) -> Reader:
     """Returns a pack, opened once in this process.
 
     Raises:
         PackChangedError: It is not the one that is expected, by its fingerprint.
     """
-    reader = open_pack(path, wanted=Wanted((), image_key, label_key))
+    reader = open_pack(path, format, Wanted((), image_key, label_key))
     if fingerprint(reader) != expected:
         raise PackChangedError(
             f"{printable(path)}: was replaced while it was read: run the same command again"

@@ -22,8 +22,8 @@ import xxhash
 from fastconv.converters.against import has_other_names, sidecars_of
 from fastconv.converters.findings import RepairFailedError
 from fastconv.converters.outputs import choose_writer
-from fastconv.converters.packing import described
 from fastconv.converters.plan import new_table, without
+from fastconv.converters.run import described
 from fastconv.converters.sniff import BadImage, sniff
 from fastconv.converters.sources.folder import scan
 from fastconv.converters.structure import writer_of

@@ -42,16 +42,12 @@ from fastconv.converters.indexes.kinds import (
     write_files,
 )
 from fastconv.converters.indexes.pack import IndexedPack
-from fastconv.converters.packing import (
-    check_arguments,
-    index_block,
-    source_folder,
-    translated_errors,
-)
+from fastconv.converters.packing import check_arguments, source_folder, translated_errors
 from fastconv.converters.part import pread_all
 from fastconv.converters.plan import cut_parts, placed
 from fastconv.converters.recovered import Known, what_is_known
 from fastconv.converters.report import Progress, ProgressCallback
+from fastconv.converters.run import index_block
 from fastconv.converters.structure import laid_out, part_of, rows_of, writer_of
 from fastconv.converters.system import held_signals, need_space
 from fastconv.converters.target import Target, exists_already

@@ -14,17 +14,10 @@ import numpy as np
 from fastconv.converters.check import MAX_PIXELS
 from fastconv.converters.engines.choice import engine_for
 from fastconv.converters.outputs import Output
-from fastconv.converters.packing import (
-    Check,
-    Run,
-    check_arguments,
-    described,
-    index_block,
-    source_folder,
-    with_data_files,
-)
+from fastconv.converters.packing import check_arguments, source_folder
 from fastconv.converters.plan import new_table, placed, without
 from fastconv.converters.report import ProgressCallback, Report
+from fastconv.converters.run import Check, Run, described, index_block, with_data_files
 from fastconv.converters.sources import folder
 from fastconv.converters.writer import WRITERS, Layout, Sharding, Writer
 from fastconv.loaders.arrays import block_size

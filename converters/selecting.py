@@ -18,9 +18,9 @@ import xxhash
 from fastconv.converters.check import MAX_PIXELS
 from fastconv.converters.engines.choice import engine_for
 from fastconv.converters.outputs import Output
-from fastconv.converters.packing import Origin, Run, nothing_found
 from fastconv.converters.plan import new_table
 from fastconv.converters.report import PackFailedError, ProgressCallback
+from fastconv.converters.run import Origin, Run, nothing_found
 from fastconv.converters.scanning import look
 from fastconv.converters.selection import Selection, path_blocks
 from fastconv.loaders.classes import empty_classes_warning, some_of

@@ -16,16 +16,9 @@ from typing import Any
 
 from fastconv.converters.journal import SPLITS, Plan, has_records
 from fastconv.converters.outputs import Output, split_output
-from fastconv.converters.packing import (
-    Notice,
-    Origin,
-    kept_note,
-    nothing_found,
-    packed,
-    take_up,
-    translated_errors,
-)
+from fastconv.converters.packing import packed, translated_errors
 from fastconv.converters.report import PackFailedError, PackReport, Progress, ProgressCallback
+from fastconv.converters.run import Notice, Origin, kept_note, nothing_found, take_up
 from fastconv.converters.selecting import class_counts, taken
 from fastconv.converters.selection import Split
 from fastconv.converters.summary import size_on_disk

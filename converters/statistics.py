@@ -26,16 +26,17 @@ import numpy.typing as npt
 
 from fastconv.converters.engines.choice import Engine, engine_for
 from fastconv.converters.engines.local import Task
-from fastconv.converters.packing import Source, check_arguments, taken_from
+from fastconv.converters.packing import check_arguments
+from fastconv.converters.part import what_opens
 from fastconv.converters.plan import Cut, cut_parts, without
 from fastconv.converters.report import Progress, ProgressCallback, Report
+from fastconv.converters.run import Source, taken_from
 from fastconv.converters.verifying import check_sample, chosen_rows, one_line_errors
 from fastconv.converters.whole import open_whole
 from fastconv.converters.writer import Layout, Rows
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import FastconvError, printable
 from fastconv.loaders.files import inode_at
-from fastconv.loaders.joined import fingerprint
 from fastconv.loaders.kinds import KINDS
 from fastconv.loaders.reader import MappedReader, Reader, Wanted
 from fastconv.loaders.sample import BadFile, Reason
@@ -600,7 +601,7 @@ def source_of(reader: Reader, rows: Rows, wanted: Wanted) -> Source:
     if isinstance(reader, MappedReader) and reader.table.extra is None:
         data = [os.path.abspath(file) for file in reader.files]
         return taken_from("pack", of_images(reader.table), data, rows, reader.found)
-    packs = [(path, fingerprint(reader), wanted.image_key, wanted.label_key)]
+    packs = [what_opens(reader, wanted)]
 
     def records(table: SampleTable, cut: Cut) -> tuple[dict[str, Any], dict[str, Array]]:
         mine = rows[cut.start : cut.stop]

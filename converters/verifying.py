@@ -37,9 +37,10 @@ from fastconv.converters.indexes.kinds import (
     wrong,
 )
 from fastconv.converters.indexes.pack import IndexedPack
-from fastconv.converters.packing import check_arguments, index_block, source_folder
+from fastconv.converters.packing import check_arguments, source_folder
 from fastconv.converters.plan import Cut, cut_parts
 from fastconv.converters.report import Progress, ProgressCallback
+from fastconv.converters.run import index_block
 from fastconv.converters.structure import (
     ShardStructure,
     columns_of,

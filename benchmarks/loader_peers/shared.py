@@ -6,9 +6,19 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Options", "TorchvisionDecode", "contents", "images", "repeated", "transforms"]
+__all__ = [
+    "Options",
+    "TorchvisionDecode",
+    "contents",
+    "environments",
+    "images",
+    "repeated",
+    "smaller",
+    "transforms",
+]
 
 Geometry = Literal["train", "val"]
 """RandomResizedCrop(224) with a flip, or Resize(256) and CenterCrop(224)."""
@@ -56,10 +66,35 @@ def images(photos: str) -> list[tuple[str, int]]:
     return found
 
 
+def environments(work: Path) -> Path:
+    """Returns where the peers' environments are."""
+    return work / "loader-peers"
+
+
 def contents(path: str) -> bytes:
     """Returns what is in a file."""
     with open(path, "rb") as file:
         return file.read()
+
+
+def smaller(path: str, way: str) -> Any:
+    """Returns what is stored of a photo, as a PIL image.
+
+    Args:
+        path: The photo.
+        way: "small": its shorter side has 256 pixels; "raw": 224 x 224, what is over is cut off;
+            anything else: as it is.
+    """
+    from PIL import Image, ImageOps
+
+    image = Image.open(path).convert("RGB")
+    if way == "raw":
+        return ImageOps.fit(image, (SIZE, SIZE), Image.Resampling.LANCZOS)
+    if way == "small" and min(image.size) > RESIZE:
+        short, long = min(image.size), RESIZE * max(image.size) // min(image.size)
+        size = (long, RESIZE) if image.height == short else (RESIZE, long)
+        return image.resize(size, Image.Resampling.LANCZOS)
+    return image
 
 
 def repeated(loader: Iterable[Any]) -> Iterator[Any]:

@@ -52,7 +52,7 @@ def command(
             any_extension=any_extension,
         )
         from fastconv.converters.check import MAX_PIXELS
-        from fastconv.converters.packing import nothing_found
+        from fastconv.converters.run import nothing_found
         from fastconv.converters.scanning import scan
 
         with showing(quiet) as progress:

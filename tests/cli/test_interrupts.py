@@ -18,13 +18,13 @@ ENDS = [
 
 PACKING = """
 import signal, sys
-from fastconv.converters import packing
+from fastconv.converters import run
 from fastconv.__main__ import main
-run_parts = packing.Run.run_parts
+run_parts = run.Run.run_parts
 def interrupted(*arguments, **more):
 {body}
     return run_parts(*arguments, **more)
-packing.Run.run_parts = interrupted
+run.Run.run_parts = interrupted
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -152,14 +152,14 @@ def test_an_interrupt_ends_in_one_line_and_leaves_nothing(
     out.mkdir()
     script = (
         "import signal, sys\n"
-        "from fastconv.converters import packing\n"
+        "from fastconv.converters import packing, run\n"
         "from fastconv.converters.cli import main\n"
-        "run_parts = packing.Run.run_parts\n"
+        "run_parts = run.Run.run_parts\n"
         "def interrupted(*arguments, **more):\n"
         "    found = run_parts(*arguments, **more)\n"
         f"    signal.raise_signal(signal.{name})\n"
         "    return found\n"
-        "packing.Run.run_parts = interrupted\n"
+        "run.Run.run_parts = interrupted\n"
     )
     if again:  # while it cleans up, and while it ends
         script += (
@@ -200,14 +200,14 @@ def test_closed_streams_do_no_harm(
 def test_signals_that_were_ignored_stay_so(tmp_path: Path, images: Path) -> None:
     script = (
         "import signal, sys\n"
-        "from fastconv.converters import packing\n"
+        "from fastconv.converters import run\n"
         "from fastconv.converters.cli import main\n"
         "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"  # as nohup does
-        "run_parts = packing.Run.run_parts\n"
+        "run_parts = run.Run.run_parts\n"
         "def hung_up(*arguments, **more):\n"
         "    signal.raise_signal(signal.SIGHUP)\n"
         "    return run_parts(*arguments, **more)\n"
-        "packing.Run.run_parts = hung_up\n"
+        "run.Run.run_parts = hung_up\n"
         "code = main(sys.argv[1:])\n"
         "assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN\n"
         "assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL\n"

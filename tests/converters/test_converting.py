@@ -153,7 +153,7 @@ def test_a_pack_that_is_replaced_meanwhile_is_not_mixed_in(
     other = tmp_path / "other"
     shutil.copytree(tree, other)
     (other / "class 0/deep/00.png").write_bytes(png(50))
-    from fastconv.converters.packing import Run
+    from fastconv.converters.run import Run
 
     lay_out = Run.lay_out
 

@@ -338,17 +338,17 @@ def test_folder_that_is_no_leftover_is_not_touched(tree: Path, tmp_path: Path) -
 def test_two_runs_into_one_place(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import fastconv.converters.packing as packing
+    from fastconv.converters import run
 
     inside, go_on = threading.Event(), threading.Event()
-    publish = packing.Run.publish
+    publish = run.Run.publish
 
-    def slow(self: packing.Run, *args: object) -> None:
+    def slow(self: run.Run, *args: object) -> None:
         inside.set()
         assert go_on.wait(60)
         publish(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(packing.Run, "publish", slow)
+    monkeypatch.setattr(run.Run, "publish", slow)
     thread = threading.Thread(target=pack, args=(tree, tmp_path / "out.lmdb"))
     thread.start()
     assert inside.wait(60)

@@ -45,7 +45,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 STOPPED = """
 import json, os, sys
 from fastconv.converters import Sharding, journal, pack, plan, target
-from fastconv.converters.packing import Run
+from fastconv.converters.run import Run
 plan.PART_BYTES = 40_000
 journal.SYNC_S = float(sys.argv[4])
 left = int(sys.argv[3])

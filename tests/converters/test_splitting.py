@@ -39,7 +39,7 @@ SAMPLES = 40
 STOPPED = """
 import os, sys
 from fastconv.converters import Split, journal, pack, plan, splitting, target
-from fastconv.converters.packing import Run
+from fastconv.converters.run import Run
 plan.PART_BYTES = 40_000
 journal.SYNC_S = float(sys.argv[4])
 left = int(sys.argv[3])

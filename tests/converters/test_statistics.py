@@ -20,7 +20,7 @@ from PIL import Image
 from fastconv.converters import Sharding, pack, plan, stats
 from fastconv.converters import statistics as module
 from fastconv.converters.engines.inline import InlineEngine
-from fastconv.converters.packing import taken_from
+from fastconv.converters.run import taken_from
 from fastconv.converters.statistics import (
     EDGES,
     PixelStatistics,

@@ -21,7 +21,7 @@ from fastconv.converters import journal as journal_module
 from fastconv.converters import plan as plan_module
 from fastconv.converters.cli.interrupts import Interrupted, interruptible
 from fastconv.converters.journal import Journal
-from fastconv.converters.packing import Run
+from fastconv.converters.run import Run
 from fastconv.converters.system import sync_path
 
 

@@ -17,7 +17,7 @@ from tests.support import OUTS
 
 from fastconv.converters import PackFailedError, Sharding, convert, merge, pack
 from fastconv.converters import plan as plan_module
-from fastconv.converters.packing import Run
+from fastconv.converters.run import Run
 from fastconv.converters.unpacking import unpack
 from fastconv.converters.writer import WRITERS
 from fastconv.loaders import open_dataset

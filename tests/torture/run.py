@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastconv.converters import Sharding, journal, pack, plan, target
-from fastconv.converters.packing import Run
+from fastconv.converters.run import Run
 from fastconv.loaders.errors import FastconvError
 
 STEPS: dict[Any, list[str]] = {

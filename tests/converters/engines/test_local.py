@@ -130,13 +130,13 @@ def test_worker_that_dies_once_is_replaced() -> None:
 PACK = """
 import sys
 from fastconv.converters import pack
-import fastconv.converters.packing as packing
-publish = packing.Run.publish
+from fastconv.converters import run
+publish = run.Run.publish
 def wait(*args):
     print("ready", flush=True)
     sys.stdin.read()
     publish(*args)
-packing.Run.publish = wait
+run.Run.publish = wait
 try:
     pack(sys.argv[1], sys.argv[2], workers=2)
 except KeyboardInterrupt:
