@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Annotated
 
@@ -23,7 +23,7 @@ from fastconv.converters.cli.output import (
     prepare_streams,
 )
 
-__all__ = ["COMMANDS", "app", "main"]
+__all__ = ["COMMANDS", "command_line", "main"]
 
 PACKING, READING, MEASURING = "Make a pack, and go back", "Look", "Measure"
 COMMANDS = {
@@ -45,13 +45,6 @@ COMMANDS = {
 }
 """The commands in the order of `--help`, each with its panel; each is its module's `command`."""
 
-app = typer.Typer(
-    name="fastconv",
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
 
 def print_version(wanted: bool) -> None:
     """Prints the version and ends the command line."""
@@ -60,7 +53,6 @@ def print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def fastconv(
     version: Annotated[
         bool,
@@ -75,8 +67,19 @@ def fastconv(
     """
 
 
-for name, panel in COMMANDS.items():
-    app.command(name, rich_help_panel=panel)(import_module(f"{__name__}.{name}").command)
+def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Returns the command line, with these commands alone: the others take long to load."""
+    app = typer.Typer(
+        name="fastconv",
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(fastconv)
+    for name in names:
+        command = import_module(f"{__name__}.{name}").command
+        app.command(name, rich_help_panel=COMMANDS[name])(command)
+    return app
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,7 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = Out(command, json="--json" in arguments)
     try:
         try:
-            code = get_command(app).main(
+            names = [command] if command in COMMANDS and command == arguments[0] else COMMANDS
+            code = get_command(command_line(names)).main(
                 arguments or ["--help"], prog_name="fastconv", standalone_mode=False
             )
             out.code = code if isinstance(code, int) else 0

@@ -15,7 +15,7 @@ import pytest
 
 from fastconv import __version__
 from fastconv.converters import packing
-from fastconv.converters.cli import COMMANDS, app
+from fastconv.converters.cli import COMMANDS, command_line
 
 COMMON = {
     "command", "status", "output", "format", "samples", "classes", "bad", "ignored", "warnings",
@@ -25,7 +25,7 @@ COMMON = {
 Run = Callable[..., Any]
 
 
-@pytest.mark.parametrize("name", [info.name for info in app.registered_commands])
+@pytest.mark.parametrize("name", [info.name for info in command_line().registered_commands])
 def test_every_command_has_help_with_an_example(fastconv: Run, name: str) -> None:
     done = fastconv(name, "--help")
     assert (done.code, done.err) == (0, "")
@@ -37,7 +37,7 @@ def test_help_lists_the_commands_and_none_is_needed(fastconv: Run) -> None:
     done = fastconv("--help")
     listed = [found[1] for found in re.finditer(r"(?m)^\W{1,3}([a-z]+)\s", done.out)]
     assert [name for name in COMMANDS if name in listed] == [
-        i.name for i in app.registered_commands
+        i.name for i in command_line().registered_commands
     ]
     assert fastconv().out == done.out
 
