@@ -172,6 +172,7 @@ def choose_writer(out: str, format: str | None) -> type[Writer]:
     Raises:
         UsageError: Neither tells it.
     """
+    out = out.rstrip("/") or out
     if format is not None:
         found = WRITERS.load(format)
         for other in WRITERS.installed():

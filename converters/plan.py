@@ -232,8 +232,14 @@ def folders_of(path: str) -> Iterator[str]:
         yield path
 
 
-def cut_parts(table: SampleTable, layout: Layout) -> Iterator[Cut]:
-    """Yields the parts of all shards, in order."""
+def cut_parts(table: SampleTable, layout: Layout, share: int = 1) -> Iterator[Cut]:
+    """Yields the parts of all shards, in order.
+
+    Args:
+        table: The samples.
+        layout: The shards.
+        share: How many times smaller the parts are, where each sample takes so much longer.
+    """
     cost = np.full(len(table), SAMPLE_COST, np.int64)
     for size in table.size:
         cost += np.maximum(size, 0)
@@ -244,7 +250,7 @@ def cut_parts(table: SampleTable, layout: Layout) -> Iterator[Cut]:
         start = first
         while start < last:
             before = int(done[start - 1]) if start else 0
-            stop = int(np.searchsorted(done, before + PART_BYTES, side="right"))
+            stop = int(np.searchsorted(done, before + PART_BYTES // share, side="right"))
             stop = min(max(stop, start + 1), last)
             yield Cut(shard, start, stop)
             start = stop

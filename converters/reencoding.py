@@ -40,6 +40,9 @@ from fastconv.loaders.table import SampleTable
 
 __all__ = ["encode_part", "part_files", "renamed"]
 
+SHARE = 8
+"""Parts are so many times smaller: decoding and encoding takes that much longer than copying."""
+
 
 def part_files(table: SampleTable) -> Layout:
     """Returns a layout in which each part is a file of its own; places are to be filled in, and how
@@ -47,7 +50,7 @@ def part_files(table: SampleTable) -> Layout:
     count = len(table)
     nowhere = tuple(np.zeros(count, np.uint64) for _ in table.fields)
     whole = Layout((), np.array([0, count], np.int64), nowhere, (0,) * len(nowhere))
-    bounds = [0, *(cut.stop for cut in cut_parts(table, whole))]
+    bounds = [0, *(cut.stop for cut in cut_parts(table, whole, SHARE))]
     files = tuple(Shard(f"{number:06d}", 0) for number in range(len(bounds) - 1))
     return replace(whole, shards=files, shard_row=np.array(bounds, np.int64))
 

@@ -42,6 +42,7 @@ from fastconv.loaders.index import META_KEY
 from fastconv.loaders.kinds import EXTENSIONS
 from fastconv.loaders.listing import Listing
 from fastconv.loaders.meta import PackMeta
+from fastconv.loaders.raw import common_shape
 from fastconv.loaders.reader import Found
 from fastconv.loaders.sample import BadFile, Reason
 from fastconv.loaders.table import SampleTable
@@ -301,6 +302,11 @@ class Run:
         anew = int(np.count_nonzero(self.anew & ~dropped))
         same = int(np.count_nonzero(~dropped)) - anew
         self.listing.notices.append(f"{anew:,} images were encoded anew, {same:,} are as they were")
+        if self.encoding.encode == "raw" and common_shape(without(table, dropped)) is None:
+            self.listing.notices.append(
+                "raw pixels of several shapes: they are no single array, and batches need a crop: "
+                "--resize WIDTHxHEIGHT --enlarge makes them one"
+            )
         return renamed(table, self.anew & ~dropped)
 
     def make_files(

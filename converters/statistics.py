@@ -437,6 +437,8 @@ class Statistics:
             arrays |= {
                 "label": table.label[start:stop],
                 "kind": table.kind[start:stop],
+                "width": table.width[start:stop],
+                "height": table.height[start:stop],
                 "size/image": table.size[0][start:stop],
                 "place/image": np.zeros(stop - start, np.int64),
             }

@@ -28,6 +28,7 @@ from fastconv.converters.sniff import BadImage, sniff
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import SampleError
 from fastconv.loaders.kinds import kind_code
+from fastconv.loaders.raw import RAW, shape_of
 from fastconv.loaders.sample import Reason
 
 __all__ = ["count_levels", "stats_part"]
@@ -93,7 +94,11 @@ def look_at_pixels(
 
     note(row, data, len(data), results)
     try:
-        pixels = decode_numpy(data)
+        if results.kind[row] == RAW:
+            shape = shape_of(int(results.width[row]), int(results.height[row]), len(data))
+            pixels = decode_numpy(np.frombuffer(data, np.uint8).reshape(shape))
+        else:
+            pixels = decode_numpy(data)
     except SampleError as error:
         raise BadImage(cast(Reason, error.reason), str(error)) from error
     if not results.width[row]:  # its header does not tell
@@ -133,6 +138,8 @@ def note(row: int, data: memoryview, size: int, results: Results) -> None:
     Raises:
         BadImage: It is none.
     """
+    if results.kind[row] == RAW:  # which has no header
+        return
     kind, results.width[row], results.height[row] = sniff(data, size)
     results.kind[row] = kind_code(kind)
 

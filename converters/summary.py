@@ -62,6 +62,7 @@ class PackSummary:
         size: Of the pack's files on the disk, in bytes.
         width, height: Of the images whose size is known, in pixels; None where none is.
         settings: The format's options that are not at their default.
+        encoding: What images became when they were packed.
         shards: The data files.
         bad: Records that were found damaged when it was opened.
         warnings: What is probably not as it was meant.
@@ -83,6 +84,7 @@ class PackSummary:
     width: Range | None
     height: Range | None
     settings: dict[str, Any]
+    encoding: dict[str, Any]
     shards: tuple[ShardSummary, ...]
     bad: list[BadFile] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -111,6 +113,7 @@ class PackSummary:
             "width": range_json(self.width),
             "height": range_json(self.height),
             "settings": self.settings,
+            "encoding": self.encoding,
             "shards": [
                 {"name": shard.name, "samples": shard.samples, "size": shard.size}
                 for shard in self.shards
@@ -158,6 +161,7 @@ def summarize_pack(reader: Reader) -> PackSummary:
         width=range_of(table.width),
         height=range_of(table.height),
         settings=dict(meta.settings),
+        encoding=dict(meta.encoding),
         shards=tuple(
             ShardSummary(shard.name or os.path.basename(reader.path), count, shard.size)
             for shard, count in zip(meta.shards, rows, strict=False)

@@ -11,24 +11,31 @@ if TYPE_CHECKING:
 
 __all__ = ["encoding_of"]
 
-DEFAULTS = {
-    "fit": "cover", "enlarge": False, "quality": 90, "subsampling": "4:2:0", "color": "keep",
-    "background": "white", "orientation": "apply", "icc": "srgb",
-}  # fmt: skip
-"""Those of the options that need one of the others."""
 
-
-def encoding_of(*, resize: str | None, encode: Any, **more: Any) -> Encoding | None:
+def encoding_of(*, resize: str | None, encode: Any, enlarge: bool, **more: Any) -> Encoding | None:
     """Returns what images become, as the options of these names say; None where nothing is said.
 
     Raises:
-        UsageError: One is wrong, or means nothing without another.
+        UsageError: One is wrong, or means nothing beside the others.
     """
     from fastconv.converters.encoding import Encoding
 
+    given: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
+    if enlarge:
+        given["enlarge"] = True
     if resize is None and encode is None:
-        idle = next((name for name, value in DEFAULTS.items() if more[name] != value), None)
-        if idle is not None:
-            raise UsageError(f"--{idle}: needs --resize or --encode: images stay as they are else")
+        if given:
+            name = next(iter(given))
+            raise UsageError(f"--{name}: needs --resize or --encode: images stay as they are else")
         return None
-    return Encoding(resize=resize, encode=encode, **more)
+    found = Encoding(resize=resize, encode=encode, **given)
+    idle = {
+        "fit": found.box is None and "needs --resize WIDTHxHEIGHT",
+        "enlarge": resize is None and "needs --resize",
+        "quality": encode in ("png", "raw") and f"means nothing with --encode {encode}",
+        "subsampling": encode in ("png", "webp", "raw") and f"means nothing with --encode {encode}",
+    }
+    for name, words in idle.items():
+        if words and name in given:
+            raise UsageError(f"--{name}: {words}: leave it out")
+    return found

@@ -82,8 +82,9 @@ def show(summary: PackSummary, title: str, out: Out) -> None:
                 f"{min(counts):,} to {max(counts):,} samples",
             )
         )
-    if summary.settings:
-        rows.append(("settings", json_module.dumps(summary.settings)))
+    for name, about in (("settings", summary.settings), ("encoded anew", summary.encoding)):
+        if about:
+            rows.append((name, json_module.dumps(about)))
     for line in aligned(rows):
         out.print(line)
 

@@ -305,11 +305,12 @@ ResizeOption = Annotated[
     ),
 ]
 FitOption = Annotated[
-    Literal["cover", "contain", "stretch"],
+    Literal["cover", "contain", "stretch"] | None,
     typer.Option(
         "--fit",
         help="With WxH: cover cuts off what is over, contain fits in, stretch changes the shape.",
         rich_help_panel=IMAGES,
+        show_default="cover",
     ),
 ]
 EnlargeOption = Annotated[
@@ -328,7 +329,7 @@ EncodeOption = Annotated[
     ),
 ]
 QualityOption = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--quality",
         metavar="N",
@@ -336,45 +337,53 @@ QualityOption = Annotated[
         max=100,
         help="Of JPEG and WebP.",
         rich_help_panel=IMAGES,
+        show_default="90",
     ),
 ]
 SubsamplingOption = Annotated[
-    Literal["4:2:0", "4:2:2", "4:4:4"],
+    Literal["4:2:0", "4:2:2", "4:4:4"] | None,
     typer.Option(
-        "--subsampling", help="How many of a JPEG's colours are stored.", rich_help_panel=IMAGES
+        "--subsampling",
+        help="How many of a JPEG's colours are stored.",
+        rich_help_panel=IMAGES,
+        show_default="4:2:0",
     ),
 ]
 ColorOption = Annotated[
-    Literal["keep", "rgb", "grey"],
+    Literal["keep", "rgb", "grey"] | None,
     typer.Option(
         "--color",
         help="Make all images rgb or grey; raw pixels are rgb unless they are to be grey.",
         rich_help_panel=IMAGES,
+        show_default="keep",
     ),
 ]
 BackgroundOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--background",
         metavar="COLOR",
         help="Behind transparent pixels, in JPEG and raw: white, #ff8800 ...",
         rich_help_panel=IMAGES,
+        show_default="white",
     ),
 ]
 OrientationOption = Annotated[
-    Literal["apply", "keep"],
+    Literal["apply", "keep"] | None,
     typer.Option(
         "--orientation",
         help="Turn pixels upright as EXIF says, or keep the entry.",
         rich_help_panel=IMAGES,
+        show_default="apply",
     ),
 ]
 IccOption = Annotated[
-    Literal["srgb", "keep"],
+    Literal["srgb", "keep"] | None,
     typer.Option(
         "--icc",
         help="Turn colours of other profiles into sRGB, or keep the profile.",
         rich_help_panel=IMAGES,
+        show_default="srgb",
     ),
 ]
 CheckOption = Annotated[

@@ -124,6 +124,7 @@ class Source:
         files: How many files they are in.
         id: The pack's id, "" for a folder.
         warnings: What was found when it was opened.
+        encoded: Whether its images were encoded anew: it has other ones than the folder.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Source:
     files: int
     id: str = ""
     warnings: tuple[str, ...] = ()
+    encoded: bool = False
 
     @property
     def is_raw(self) -> bool:

@@ -140,6 +140,7 @@ def describe(path: str, name: str) -> Source:
     return Source(
         name, os.path.abspath(path), dataset.format, title, len(dataset), size, files,
         "" if dataset.format == "folder" else dataset.pack_id, (*reader.notices, *told),
+        bool(reader.meta.encoding),
     )  # fmt: skip
 
 

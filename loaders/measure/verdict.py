@@ -132,7 +132,16 @@ def packing_alone(findings: Findings, base: Source, pack: Source) -> tuple[Sourc
 
 def alone(findings: Findings, gains: list[tuple[Source, Spread]]) -> Iterator[str]:
     """Yields what packing gains where nothing else is changed, as measured and at most."""
-    if not gains or not findings.baseline.is_raw:
+    if not findings.baseline.is_raw:
+        return
+    for pack, gain in gains:
+        if pack.encoded:
+            yield (
+                f"The images of {pack.name} were encoded anew, which has its share in the "
+                f"{ratio(gain)} that it gives with everything else as before."
+            )
+    gains = [found for found in gains if not found[0].encoded]
+    if not gains:
         return
     pack, gain = max(gains, key=lambda found: found[1].median)
     read, pillow, _ = costs(findings, findings.baseline)

@@ -19,6 +19,7 @@ from tests.support import OUTS, captions
 
 from fastconv.converters import Encoding, Sample, Sharding, convert, merge, pack, repair
 from fastconv.converters import plan as plan_module
+from fastconv.converters.cli.encoding import encoding_of
 from fastconv.converters.unpacking import unpack
 from fastconv.converters.verifying import verify
 from fastconv.converters.writer import WRITERS
@@ -330,3 +331,35 @@ def test_options_of_the_command_line(tree: Path, tmp_path: Path) -> None:
     code, _, words = run("pack", tree, tmp_path / "c.lmdb", "--resize", "70")
     assert code == 2
     assert words.startswith("error: resize is '70'")
+    code, text, _ = run("info", out, "--json")
+    assert json.loads(text)["encoding"] == stored
+    assert "encoded anew" in run("info", out)[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"quality": 90}, "--quality: needs --resize or --encode"),
+        ({"enlarge": True}, "--enlarge: needs --resize or --encode"),
+        ({"encode": "png", "quality": 90}, "--quality: means nothing with --encode png"),
+        ({"encode": "raw", "subsampling": "4:2:0"}, "--subsampling: means nothing with"),
+        ({"resize": "short=9", "fit": "cover"}, "--fit: needs --resize WIDTHxHEIGHT"),
+        ({"encode": "png", "enlarge": True}, "--enlarge: needs --resize"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(given: dict[str, Any], words: str) -> None:
+    """Also where they say what is so by itself."""
+    nothing = dict.fromkeys(
+        ("resize", "encode", "fit", "quality", "subsampling", "color", "background"), None
+    )
+    with pytest.raises(UsageError, match=words):
+        encoding_of(**{**nothing, "enlarge": False, **given})
+
+
+def test_raw_pixels_of_several_shapes_are_told(tree: Path, tmp_path: Path) -> None:
+    report = pack(tree, tmp_path / "a.h5", encoding=Encoding(resize="30x30", encode="raw"))
+    assert "raw pixels of several shapes" in report.notices[-1]
+    assert "--resize WIDTHxHEIGHT --enlarge" in report.notices[-1]
+    one = Encoding(resize="30x30", enlarge=True, encode="raw")
+    report = pack(tree, tmp_path / "b.h5", encoding=one)
+    assert "encoded anew" in report.notices[-1]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from fastconv.converters import Sharding, pack, plan, stats
+from fastconv.converters import Sample, Sharding, pack, plan, stats
 from fastconv.converters import statistics as module
 from fastconv.converters.engines.inline import InlineEngine
 from fastconv.converters.run import taken_from
@@ -434,3 +434,18 @@ def test_a_damaged_table_or_another_pack_ends_the_run(
     monkeypatch.setattr(module, "taken_from", replaced)
     with pytest.raises(FastconvError, match=r"p\.tar: was changed or replaced while it was read"):
         statistics(path)
+
+
+def test_raw_pixels(tmp_path: Path) -> None:
+    """They are those of the images that they were made of, alpha dropped."""
+    images = np.random.default_rng(5).integers(0, 256, (6, 8, 9, 3), np.uint8)
+    grey = images[0, ..., 0]
+    samples = [Sample(f"{n}.npy", image) for n, image in enumerate([*images, grey])]
+    pack(samples=samples, out=tmp_path / "raw.lmdb")
+    report = statistics(tmp_path / "raw.lmdb")
+    pixels = np.concatenate([*images.reshape(6, -1, 3), np.repeat(grey.reshape(-1, 1), 3, 1)])
+    assert (report.bad, report.formats) == ([], {"raw": 7})
+    assert report.pixels is not None
+    assert report.pixels.mean == pytest.approx(pixels.mean(0) / 255, abs=1e-9)
+    assert report.pixels.std == pytest.approx(pixels.std(0) / 255, abs=1e-9)
+    assert statistics(tmp_path / "raw.lmdb", pixels=False).bad == []

@@ -133,3 +133,12 @@ def test_threads_do_not_tell_what_processes_need() -> None:
             row.values["own_workers"] = [0.0]
     many = Row(RAW.name, Case("load", way="pillow", workers=1_000_000))
     assert "1000000 workers would take about" in too_large(found, many)
+
+
+def test_images_that_were_encoded_anew_are_no_gain_of_packing() -> None:
+    found = findings(rates={"pillow": (400.0, 900.0)})
+    anew = replace(PACK, encoded=True)
+    found = replace(found, sources=[anew if one == PACK else one for one in found.sources])
+    said = " ".join(verdict(found))
+    assert "The images of out.lmdb were encoded anew, which has its share in the 2.25x" in said
+    assert "Packing alone" not in said
