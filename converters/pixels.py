@@ -19,9 +19,11 @@ from PIL import Image, ImageCms
 
 from fastconv.converters.encoding import Encoding, Fitted
 from fastconv.converters.sniff import BadImage, Sniffed
-from fastconv.loaders import jpeg, pillow
+from fastconv.loaders import jpeg, pillow, tiff
 from fastconv.loaders.decode import TURNS
 from fastconv.loaders.errors import SampleError
+from fastconv.loaders.kinds import FORMAT_NAMES
+from fastconv.loaders.raw import shape_of
 from fastconv.loaders.sample import Reason
 
 __all__ = ["Encoder"]
@@ -35,6 +37,9 @@ of its size must still have. Of 26 photographs of 3 to 24 million pixels that ar
 to 512 pixels (quality 90), that takes 0.00 to 0.04 dB from the mean PSNR to the exact result, 0.02
 from that at 256 (37.07 of 37.09), and from the worst one at most 0.07; with 2 it is 0.04 to 0.16.
 Of PNGs, whose own 58.4 dB are a matter of rounding, 53.7 to 58.2 are left."""
+
+PLAIN = ("png", "webp", "gif", "bmp", "ppm", "pgm", "pbm", "qoi")
+"""Formats that say by a name in plain text whether they have an orientation or a profile."""
 
 LONGEST = {"jpg": 65500, "webp": 16383}
 """Pixels in a row or column that a format can hold."""
@@ -63,12 +68,14 @@ class Picture(NamedTuple):
         orientation: As EXIF says it, 1 where it stands upright.
         profile: Its colour profile; b"" where it is sRGB or none is known.
         full: Width and height of the whole size, where `pixels` may be fewer.
+        turned: Whether it stands upright here, and does not in its file.
     """
 
     pixels: Pixels
     orientation: int
     profile: bytes
     full: tuple[int, int]
+    turned: bool = False
 
 
 class Encoder:
@@ -106,17 +113,25 @@ class Encoder:
         upright = self.encoding.orientation == "apply"
         turned = picture.orientation if upright else 1
         fitted = self.fitted(picture.full, turned)
-        same = fitted is None and turned == 1 and not self.converts(picture.profile)
+        same = fitted is None and turned == 1 and not picture.turned
+        same = same and not self.converts(picture.profile)
+        same = same and not self.recolors(grey=picture.pixels.shape[2] == 1)
         if same and self.encoding.encode is None:
             return None
+        kind = self.kind(found.kind)
+        if fitted is not None:
+            self.check_size(kind, fitted.columns, fitted.rows)
         pixels = picture.pixels if fitted is None else resized(picture, fitted)
         pixels = TURNS[turned](pixels)
         if self.converts(picture.profile):
             pixels = in_srgb(pixels, picture.profile)
-        kind = self.kind(found.kind)
+        pixels = self.colored(pixels, kind)
+        self.check_size(kind, pixels.shape[1], pixels.shape[0])
         kept = b"" if self.encoding.icc == "srgb" else picture.profile
+        if kept[16:20] != (b"GRAY" if pixels.shape[2] == 1 else b"RGB "):
+            kept = b""  # it is of other colours than are left
         orientation = 1 if upright else picture.orientation
-        made = encode(self.colored(pixels, kind), kind, self.encoding, kept, orientation)
+        made = encode(pixels, kind, self.encoding, kept, orientation)
         return Encoded(made, kind, pixels.shape[1], pixels.shape[0])
 
     def fitted(self, size: tuple[int, int], orientation: int) -> Fitted | None:
@@ -132,7 +147,7 @@ class Encoder:
     def kind(self, own: str) -> str:
         """Returns the format that an image of a format becomes."""
         if self.encoding.encode is None:
-            return own if own in ("jpg", "png", "webp") else "png"
+            return own if own in ("jpg", "png", "webp", "raw") else "png"
         return "jpg" if self.encoding.encode == "jpeg" else self.encoding.encode
 
     def decoded(self, data: memoryview, found: Sniffed) -> Picture | None:
@@ -141,6 +156,9 @@ class Encoder:
         Raises:
             SampleError: It cannot be decoded.
         """
+        if found.kind == "raw":
+            shape = shape_of(found.width, found.height, len(data))
+            return Picture(np.frombuffer(data, np.uint8).reshape(shape), 1, b"", shape[1::-1])
         header = jpeg.read_header(data) if found.kind == "jpg" else None
         if header is not None:
             about = jpeg.read_about(data)
@@ -151,12 +169,17 @@ class Encoder:
             applied = orientation if self.encoding.orientation == "apply" else 1
             fitted = self.fitted(size, applied)
             stays = fitted is None and applied == 1 and not self.converts(profile)
-            if stays and self.encoding.encode is None:
+            if stays and self.encoding.encode is None and not self.recolors(grey=header.grey):
                 return None
             pixels = decoded_jpeg(data, header, fitted)
             if pixels is not None:
                 return Picture(pixels, orientation, profile, size)
-        elif self.encoding.encode is None and found.width and not may_say_more(data):
+        elif (
+            self.encoding.encode is None
+            and self.encoding.color == "keep"
+            and found.width
+            and not may_say_more(data, found.kind)
+        ):
             sizes = (found.width, found.height), (found.height, found.width)
             if all(self.encoding.fitted(*size) is None for size in sizes):
                 return None
@@ -167,11 +190,31 @@ class Encoder:
             image = cmyk_in_rgb(image, profile)
             profile = b""
         orientation = turned if turned in TURNS else 1
-        return Picture(pixels_of(image), orientation, profile, image.size)
+        upright = found.kind == "tif" and tiff_orientation(data) != 1  # Pillow has turned it
+        return Picture(pixels_of(image), orientation, profile, image.size, upright)
 
     def converts(self, profile: bytes) -> bool:
         """Returns whether colours of a profile are turned into others."""
         return bool(profile) and self.encoding.icc == "srgb"
+
+    def recolors(self, *, grey: bool) -> bool:
+        """Returns whether an image gets other channels than it has."""
+        return self.encoding.color == ("rgb" if grey else "grey")
+
+    def check_size(self, kind: str, columns: int, rows: int) -> None:
+        """Checks that a result can be made.
+
+        Raises:
+            BadImage: It has more pixels than the limit, or in a row or column than the format can
+                hold.
+        """
+        if columns * rows > self.max_pixels:
+            limit = f"{columns}x{rows} is more than the limit of {self.max_pixels} pixels"
+            raise BadImage("too_large", f"would become too large: {limit}")
+        longest = LONGEST.get(kind)
+        if longest is not None and max(columns, rows) > longest:
+            limit = f"{columns}x{rows} is more than the {longest} that {FORMAT_NAMES[kind]} holds"
+            raise BadImage("too_large", limit)
 
     def colored(self, pixels: Pixels, kind: str) -> Pixels:
         """Returns pixels of the channels and depth that are wanted and that a format has."""
@@ -205,10 +248,18 @@ def jpeg_profile(data: memoryview) -> bytes:
     return b"".join(pieces[number] for number in sorted(pieces))
 
 
-def may_say_more(data: memoryview) -> bool:
-    """Returns whether a PNG or WebP may have an orientation or a colour profile."""
+def may_say_more(data: memoryview, kind: str) -> bool:
+    """Returns whether an image may have an orientation or a colour profile; not of a JPEG."""
+    if kind not in PLAIN:
+        return True
     whole = bytes(data)
-    return any(name in whole for name in (b"eXIf", b"EXIF", b"iCCP", b"ICCP", b"XMP", b"Raw prof"))
+    return any(name in whole for name in (b"eXIf", b"EXIF", b"ICC", b"iCC", b"XMP", b"Raw prof"))
+
+
+def tiff_orientation(data: memoryview) -> int:
+    """Returns the orientation of a TIFF, 1 to 8."""
+    found = tiff.read_directory(data).first(tiff.ORIENTATION)
+    return found if found in TURNS else 1
 
 
 @lru_cache(maxsize=64)
@@ -347,14 +398,8 @@ def encode(
         encoding: How.
         profile: A colour profile to store; b"" for none.
         orientation: To store; 1 for none.
-
-    Raises:
-        BadImage: It has more pixels in a row or column than the format can hold.
     """
-    rows, columns, channels = pixels.shape
-    if max(rows, columns) > LONGEST.get(kind, 1 << 31):
-        limit = f"{columns}x{rows} is more than the {LONGEST[kind]} that {encoding.encode} holds"
-        raise BadImage("too_large", limit)
+    channels = pixels.shape[2]
     if kind == "raw":
         return np.ascontiguousarray(pixels).tobytes()
     about: dict[str, Any] = {"icc_profile": profile} if profile else {}

@@ -126,6 +126,11 @@ def repair(
         return nothing_to_mend(checked, root, began)
     with translated_errors(final):
         known = what_is_known(path, root, format, classes)
+        if known.meta.encoding:
+            tell(
+                f"{printable(path)}: its images were encoded anew when they were packed: "
+                f"{printable(root)} does not have them, only what lies between them is mended"
+            )
         if out is None:
             refuse_replacing(path, known)
         else:

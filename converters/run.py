@@ -301,7 +301,9 @@ class Run:
 
         anew = int(np.count_nonzero(self.anew & ~dropped))
         same = int(np.count_nonzero(~dropped)) - anew
-        self.listing.notices.append(f"{anew:,} images were encoded anew, {same:,} are as they were")
+        self.listing.notices.append(
+            f"encoded anew: {anew:,} of {anew + same:,} images, the others are as they were"
+        )
         if self.encoding.encode == "raw" and common_shape(without(table, dropped)) is None:
             self.listing.notices.append(
                 "raw pixels of several shapes: they are no single array, and batches need a crop: "

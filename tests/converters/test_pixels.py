@@ -13,7 +13,7 @@ from PIL import Image, ImageCms, ImageOps
 from fastconv.converters.check import MAX_PIXELS
 from fastconv.converters.encoding import Encoding
 from fastconv.converters.pixels import Encoded, Encoder
-from fastconv.converters.sniff import BadImage, sniff
+from fastconv.converters.sniff import BadImage, Sniffed, sniff
 from fastconv.loaders import resize
 
 LANCZOS = Image.Resampling.LANCZOS
@@ -248,7 +248,7 @@ def test_what_cannot_be_decoded_is_bad(data: bytes, reason: str) -> None:
 def test_what_is_too_large_is_bad() -> None:
     with pytest.raises(BadImage, match="60x40 is more than the limit of 2399 pixels"):
         run(file(picture()), encode="png", max_pixels=2399)
-    with pytest.raises(BadImage, match="17000x2 is more than the 16383 that webp holds"):
+    with pytest.raises(BadImage, match="17000x2 is more than the 16383 that WebP holds"):
         run(file(Image.new("RGB", (17000, 2))), encode="webp")
 
 
@@ -258,3 +258,73 @@ def test_corpus_of_odd_files(tmp_path: Path) -> None:
         made = run(file(picture(mode=mode), format), resize="short=20")
         assert made is not None
         assert (made.kind, opened(made).format) == ("png", "PNG")
+
+
+def test_other_channels_are_a_change() -> None:
+    """Also where the size is right already."""
+    for format in ("JPEG", "PNG", "WEBP", "GIF"):
+        colours = file(picture(), format)
+        assert opened(run(colours, resize="long=100", color="grey")).convert("RGB").size == (60, 40)
+        grey = file(picture(mode="L"), format)
+        assert run(grey, resize="long=100", color="grey") is None or format in ("WEBP", "GIF")
+        if format in ("JPEG", "PNG"):
+            assert opened(run(colours, resize="long=100", color="grey")).mode == "L"
+            assert opened(run(grey, resize="long=100", color="rgb")).mode == "RGB"
+            assert run(colours, resize="long=100", color="rgb") is None
+
+
+@pytest.mark.parametrize("format", ["TIFF", "AVIF"])
+def test_profiles_of_formats_that_name_them_otherwise(format: str) -> None:
+    options: dict[str, Any] = {"quality": 95, "subsampling": "4:4:4"} if format == "AVIF" else {}
+    data = file(picture(), format, icc_profile=swapped_profile(), **options)
+    red, green, blue = Image.open(io.BytesIO(data)).convert("RGB").split()
+    made = opened(run(data, resize="long=100"))
+    assert difference(made, Image.merge("RGB", (blue, green, red))) <= 4
+    assert run(data, resize="long=100", icc="keep") is None
+    assert run(file(picture(), format, **options), resize="long=100") is None
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_tiff_that_lies_is_turned(orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = file(picture(), "TIFF", exif=exif)
+    made = run(data, resize="long=100")
+    assert (made is None) == (orientation == 1)
+    if made is not None:
+        upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+        assert difference(opened(made), upright.convert("RGB")) == 0
+
+
+def test_raw_pixels_are_encoded_too() -> None:
+    for mode in ("L", "RGB", "RGBA"):
+        image = picture(mode=mode)
+        found = Sniffed("raw", 60, 40)
+        encoder = Encoder(Encoding(encode="png"), MAX_PIXELS)
+        assert difference(opened(encoder(memoryview(image.tobytes()), found)), image) == 0
+        small = Encoder(Encoding(resize="short=20"), MAX_PIXELS)
+        made = small(memoryview(image.tobytes()), found)
+        assert made is not None
+        assert (made.kind, made.width, made.height) == ("raw", 30, 20)
+
+
+def test_what_would_become_too_large_is_bad() -> None:
+    """Before any memory is asked for."""
+    data = file(Image.new("RGB", (65500, 1)))
+    choices: list[dict[str, Any]] = [{"encode": "raw"}, {"encode": "png"}, {}]
+    for options in choices:
+        with pytest.raises(BadImage, match="33536000x512 is more than the limit"):
+            run(data, resize="short=512", enlarge=True, **options)
+    with pytest.raises(BadImage, match="131000x2 is more than the 65500 that JPEG holds"):
+        run(file(Image.new("RGB", (65500, 1)), "JPEG"), resize="short=2", enlarge=True)
+
+
+def test_a_profile_goes_with_its_colours() -> None:
+    own = swapped_profile()
+    data = file(picture(), icc_profile=own)
+    for encode in ("png", "jpeg"):
+        kept = opened(run(data, encode=encode, icc="keep"))
+        assert kept.info["icc_profile"] == own
+        grey = opened(run(data, encode=encode, icc="keep", color="grey"))
+        assert grey.mode == "L"
+        assert "icc_profile" not in grey.info

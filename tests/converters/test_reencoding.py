@@ -104,7 +104,7 @@ def test_every_format_holds_them(tree: Path, tmp_path: Path, out: str) -> None:
     arguments["sidecars"] = captions(out, arguments.get("format"))
     report = pack(tree, path, encoding=SMALL, **arguments)
     assert sorted(bad.path for bad in report.bad) == ["b/01x.jpg", "b/04x.jpg"]
-    assert report.notices[-1] == "30 images were encoded anew, 0 are as they were"
+    assert report.notices[-1] == "encoded anew: 30 of 30 images, the others are as they were"
     dataset = open_dataset(path, decode="numpy", verify=True)
     wanted = expected(tree)
     assert [name for name, _ in dataset.samples] == [*wanted]
@@ -363,3 +363,22 @@ def test_raw_pixels_of_several_shapes_are_told(tree: Path, tmp_path: Path) -> No
     one = Encoding(resize="30x30", enlarge=True, encode="raw")
     report = pack(tree, tmp_path / "b.h5", encoding=one)
     assert "encoded anew" in report.notices[-1]
+
+
+def test_raw_packs_are_encoded_too(tree: Path, tmp_path: Path) -> None:
+    raw = Encoding(resize="16x16", encode="raw")
+    pack(tree, tmp_path / "raw.lmdb", encoding=raw)
+    convert(tmp_path / "raw.lmdb", tmp_path / "png.h5", encoding=Encoding(encode="png"))
+    stored = open_dataset(tmp_path / "raw.lmdb", decode="numpy")
+    for (pixels, _), (own, _) in zip(
+        open_dataset(tmp_path / "png.h5", decode="numpy"), stored, strict=True
+    ):
+        assert (pixels == own).all()
+    report = convert(
+        tmp_path / "raw.lmdb", tmp_path / "small.lmdb", encoding=Encoding(resize="8x8")
+    )
+    assert (report.samples, report.bad) == (30, [])
+    assert {image.shape for image, _ in open_dataset(tmp_path / "small.lmdb", decode="numpy")} == {
+        (8, 8, 3)
+    }
+    assert open_pack(tmp_path / "small.lmdb").table.path(0) == "a/00.npy"
