@@ -21,7 +21,7 @@ INTEROP := .venv-interop
 EXAMPLES := .venv-examples
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test interop examples torture lint types format build bench check clean
+.PHONY: help install demo test smoke interop examples torture lint types format build bench check clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -32,7 +32,10 @@ demo: $(RUN)  ## Make some images, pack them in all formats, read them back, pri
 	$(PY) examples/demo.py $(ARGS)
 
 test: $(TEST)  ## Run the tests
-	$(PY) -m pytest -n 2 $(ARGS)
+	$(PY) -m pytest -n 2 --ignore tests/benchmarks $(ARGS)
+
+smoke: $(TEST)  ## Run all benchmarks on a handful of images, to see that they work
+	$(PY) -m pytest -n 2 tests/benchmarks $(ARGS)
 
 interop: $(INTEROP)/run.stamp  ## Test with the libraries of other projects (2.7 GB in .venv-interop)
 	FASTCONV_INTEROP=1 $(INTEROP)/bin/python -m pytest tests/interop $(ARGS)
