@@ -250,24 +250,6 @@ def pixels_of(sample: Sample) -> tuple[int, int]:
     return image.shape[1], image.shape[0]
 
 
-def problem_of_pixels(path: str, image: object) -> str:
-    """Returns what keeps an array from being an image, "" where nothing does."""
-    if not isinstance(image, np.ndarray) or image.ndim == 1:
-        return ""
-    rows, columns, channels = (*image.shape, 1)[:3] if 1 < image.ndim < 4 else (0, 0, 0)
-    if image.dtype != np.uint8 or not rows * columns or channels not in CHANNELS:
-        return (
-            f"its image is an array of {image.dtype} {image.shape}: pixels are uint8 (rows, "
-            "columns) or (rows, columns, 1, 3 or 4)"
-        )
-    if not path.endswith(".npy"):
-        return (
-            "its image is given as pixels: let the path end in .npy, which is what unpacking "
-            "makes of them"
-        )
-    return ""
-
-
 def same_bytes(
     file: IO[bytes], table: SampleTable, one: tuple[int, int], other: tuple[int, int]
 ) -> bool:
@@ -292,18 +274,8 @@ def problem_of(sample: object) -> str:
     path, label, sidecars = sample.path, sample.label, sample.sidecars
     if not isinstance(path, str):
         return f": its path is {type(path).__name__}, not text"
-    problem = problem_of_pixels(path, sample.image)
-    if problem:
-        pass
-    elif bytes_of(sample.image) is None:
-        problem = f"its image is a {type(sample.image).__name__}: give the bytes of a file"
-    elif isinstance(label, bool) or not (label is None or isinstance(label, str | SupportsIndex)):
-        problem = (
-            f"its label is a {type(label).__name__}: give the name of a class, an integer, or None"
-        )
-    elif isinstance(label, str) and not is_name(label):
-        problem = f"its label {printable(label)!r} cannot be the name of a class"
-    elif not isinstance(sidecars, Mapping):
+    problem = problem_of_image(path, sample.image) or problem_of_label(label)
+    if not problem and not isinstance(sidecars, Mapping):
         problem = f"its sidecars are a {type(sidecars).__name__}: give names and bytes, as a dict"
     for name, data in sidecars.items() if not problem else ():
         if not isinstance(name, str):
@@ -311,6 +283,38 @@ def problem_of(sample: object) -> str:
         elif data is not None and bytes_of(data) is None:
             problem = f"its {name} is a {type(data).__name__}: give the bytes of a file"
     return problem and f", {printable(path)}: {problem}"
+
+
+def problem_of_image(path: str, image: object) -> str:
+    """Returns what keeps something from being an image, "" where nothing does."""
+    if not isinstance(image, np.ndarray) or image.ndim == 1:
+        fits = bytes_of(image) is not None
+        return "" if fits else f"its image is a {type(image).__name__}: give the bytes of a file"
+    rows, columns, channels = (*image.shape, 1)[:3] if 1 < image.ndim < 4 else (0, 0, 0)
+    if image.dtype != np.uint8 or not rows * columns or channels not in CHANNELS:
+        return (
+            f"its image is an array of {image.dtype} {image.shape}: pixels are uint8 (rows, "
+            "columns) or (rows, columns, 1, 3 or 4)"
+        )
+    if not path.endswith(".npy"):
+        return (
+            "its image is given as pixels: let the path end in .npy, which is what unpacking "
+            "makes of them"
+        )
+    return ""
+
+
+def problem_of_label(label: object) -> str:
+    """Returns what keeps something from being a label, "" where nothing does."""
+    if isinstance(label, str):
+        return (
+            ""
+            if is_name(label)
+            else f"its label {printable(label)!r} cannot be the name of a class"
+        )
+    if label is None or (isinstance(label, SupportsIndex) and not isinstance(label, bool)):
+        return ""
+    return f"its label is a {type(label).__name__}: give the name of a class, an integer, or None"
 
 
 def bytes_of(data: object) -> memoryview | None:
