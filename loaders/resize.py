@@ -93,13 +93,19 @@ def _made(length: int, stop: int, source: int) -> int:
 
 def _resize(part: Pixels, scales: tuple[float, float], out: Pixels) -> None:
     """Writes a part resized by these factors, down and across, beginning with its first pixel."""
+    source = _planes(part)
+    target = torch.from_numpy(out).permute(2, 0, 1).unsqueeze(0)
+    _resample(source, out.shape[:2], False, *scales, out=target)
+
+
+def _planes(part: Pixels) -> torch.Tensor:
+    """Returns a part of a picture as torch has it, (1, channels, rows, columns); copied only where
+    it does not lie in one piece."""
     if not (part.flags.c_contiguous and part.flags.writeable):  # of the latter torch would warn
         copy = scratch("part", part.size).reshape(part.shape)
         copy[...] = part
         part = copy
-    source = torch.from_numpy(part).permute(2, 0, 1).unsqueeze(0)
-    target = torch.from_numpy(out).permute(2, 0, 1).unsqueeze(0)
-    _resample(source, out.shape[:2], False, *scales, out=target)
+    return torch.from_numpy(part).permute(2, 0, 1).unsqueeze(0)
 
 
 def _copy(window: Pixels, top: int, left: int, flip: bool, out: Pixels) -> None:
@@ -127,6 +133,5 @@ def lanczos(pixels: Pixels, rows: int, columns: int) -> Pixels | None:
     """
     if _lanczos is None:
         return None
-    source = torch.from_numpy(np.array(pixels)).permute(2, 0, 1).unsqueeze(0)
-    made = _lanczos(source, [rows, columns], False)[0].permute(1, 2, 0)
+    made = _lanczos(_planes(pixels), [rows, columns], False)[0].permute(1, 2, 0)
     return np.ascontiguousarray(made.numpy())

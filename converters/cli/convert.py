@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from fastconv.converters.cli import options
-from fastconv.converters.cli.choosing import chosen
 from fastconv.converters.cli.encoding import encoding_of
 from fastconv.converters.cli.output import reporting
 from fastconv.converters.cli.pack import how_to_cut, summarize
 from fastconv.converters.cli.progress import showing
+from fastconv.converters.cli.selection import chosen
 from fastconv.loaders.errors import printable
 
 __all__ = ["command"]

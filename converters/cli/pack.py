@@ -6,12 +6,12 @@ import os
 from typing import TYPE_CHECKING
 
 from fastconv.converters.cli import options
-from fastconv.converters.cli.choosing import chosen
 from fastconv.converters.cli.encoding import encoding_of
 from fastconv.converters.cli.output import Out, counted, reporting
 from fastconv.converters.cli.progress import showing
-from fastconv.converters.cli.selection import left_out, source_options
+from fastconv.converters.cli.selection import chosen
 from fastconv.converters.cli.sizes import size_text
+from fastconv.converters.cli.source import left_out, source_options
 from fastconv.loaders.errors import UsageError, printable
 
 if TYPE_CHECKING:

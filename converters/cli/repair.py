@@ -10,8 +10,8 @@ import typer
 from fastconv.converters.cli import options
 from fastconv.converters.cli.output import Out, reporting
 from fastconv.converters.cli.progress import showing
-from fastconv.converters.cli.selection import class_names
 from fastconv.converters.cli.sizes import size_text
+from fastconv.converters.cli.source import class_names
 from fastconv.loaders.errors import printable
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from fastconv.converters.cli import options
 from fastconv.converters.cli.output import Out, aligned, reporting
 from fastconv.converters.cli.progress import showing
-from fastconv.converters.cli.selection import left_out, source_options
 from fastconv.converters.cli.sizes import size_text
+from fastconv.converters.cli.source import left_out, source_options
 from fastconv.loaders.errors import FastconvError, printable
 
 if TYPE_CHECKING:

@@ -1,79 +1,71 @@
-"""What the options mean that say what is a sample and how it is labelled: of `pack` and `scan`."""
+"""What the options mean that say which samples are packed, and into which of several packs: of
+`pack` and `convert`."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from fastconv.converters.cli.options import split_names
-from fastconv.loaders.errors import NotAPackError, UsageError, printable
+from fastconv.loaders.errors import UsageError, printable
 
 if TYPE_CHECKING:
-    from fastconv.loaders.listing import Ignored
+    from fastconv.converters.selection import Selection, Split
 
-__all__ = ["class_names", "left_out", "source_options"]
-
-MOST_EXTENSIONS = 8
-"""Kinds of files left out that are named in a summary."""
+__all__ = ["chosen"]
 
 
-def source_options(
+def chosen(
     *,
-    no_labels: bool,
-    labels: str | None,
-    classes: str | None,
-    class_order: Literal["sorted", "natural"],
-    sidecar: list[str] | None,
-    any_extension: bool,
-) -> dict[str, Any]:
-    """Returns the arguments of `fastconv.converters.pack` that the options of these names mean.
+    only_classes: list[str] | None,
+    min_size: int | None,
+    exclude_duplicates: bool,
+    shuffle: bool,
+    seed: int | None,
+    limit: int | None,
+    split: list[str] | None,
+    stratify: bool,
+) -> tuple[Selection | None, Split | None]:
+    """Returns which samples are packed, None for all of them, and how they are split, None for one
+    pack, as the options of these names say.
 
     Raises:
-        UsageError: They contradict each other, or there are no classes to be found where they say.
+        UsageError: One is wrong, or means nothing without another.
     """
-    if no_labels and (labels or classes):
-        raise UsageError("--no-labels: leave it out, or --labels and --classes")
-    return {
-        "labels": labels or not no_labels,
-        "classes": class_names(classes) if classes else None,
-        "class_order": class_order,
-        "sidecars": tuple(split_names(sidecar)),
-        "any_extension": any_extension,
-    }
+    from fastconv.converters.selection import Selection, Split
 
-
-def class_names(path: str) -> Sequence[str]:
-    """Returns the names of classes, in order, of a pack, of a folder of images, or of a text file.
-
-    Raises:
-        UsageError: There are none.
-        PackError: It is a pack and cannot be read.
-    """
-    from fastconv.converters.sources.labels import read_class_names
-    from fastconv.loaders.open import open_pack
-
-    if not os.path.isfile(path) and not os.path.isdir(path):  # a pipe would be waited for
-        raise UsageError(f"{printable(path)}: no such pack or file of class names")
-    try:
-        names = open_pack(path).meta.classes
-    except NotAPackError:
-        return read_class_names(path)
-    if not names:
-        raise UsageError(
-            f"{printable(path)}: is a pack without classes: give another, or a text file"
+    if stratify and not split:
+        raise UsageError("--stratify: needs --split")
+    if seed is not None and not (shuffle or split):
+        raise UsageError("--seed: needs --shuffle or --split: nothing else goes by chance")
+    selection = None
+    if only_classes or shuffle or exclude_duplicates or min_size is not None or limit is not None:
+        selection = Selection(
+            only_classes=split_names(only_classes),
+            min_size=min_size,
+            exclude_duplicates=exclude_duplicates,
+            shuffle=shuffle,
+            seed=(seed or 0) if shuffle else 0,
+            limit=limit,
         )
-    return names
+    if not split:
+        return selection, None
+    return selection, Split(fractions=fractions_of(split), stratify=stratify, seed=seed or 0)
 
 
-def left_out(ignored: Ignored) -> str:
-    """Returns what was left out in words, "" for nothing: `3 hidden, 12 .txt`."""
-    parts = [f"{ignored.hidden:,} hidden"] if ignored.hidden else []
-    if ignored.clutter:
-        parts.append(f"{ignored.clutter:,} clutter")
-    extensions = ignored.extension.most_common()
-    for extension, count in extensions[:MOST_EXTENSIONS]:
-        parts.append(f"{count:,} {printable(extension) or 'without extension'}")
-    if more := extensions[MOST_EXTENSIONS:]:
-        parts.append(f"{sum(count for _, count in more):,} of {len(more):,} more extensions")
-    return ", ".join(parts)
+def fractions_of(given: list[str]) -> dict[str, float]:
+    """Returns the fractions by their names, of what was given as NAME=FRACTION.
+
+    Raises:
+        UsageError: It is of another form, or has a name twice.
+    """
+    fractions: dict[str, float] = {}
+    for text in split_names(given):
+        name, _, number = text.partition("=")
+        try:
+            fraction = float(number)
+        except ValueError:
+            raise UsageError(f"--split {printable(text)}: write it as train=0.9,val=0.1") from None
+        if name in fractions:
+            raise UsageError(f"--split: {printable(name)} is there twice")
+        fractions[name] = fraction
+    return fractions
