@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,7 @@ def test_it_stands_upright(format: str, orientation: int) -> None:
         assert kept.size == (30, 20)
 
 
+@lru_cache(maxsize=1)  # it has the time at which it was made
 def swapped_profile() -> bytes:
     """Returns a profile in which red is blue: that of sRGB with two tags called otherwise."""
     data = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
