@@ -198,13 +198,3 @@ def test_a_library_that_cannot_write_says_what_the_system_said(
 def test_a_mistake_in_the_use_of_a_library_stays_one() -> None:
     with pytest.raises(RuntimeError, match="no such thing"), system_errors("out.h5"):
         raise RuntimeError("no such thing")
-
-
-def test_a_folder_that_may_not_be_written_to(tree: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir(mode=0o555)
-    if os.access(folder, os.W_OK):
-        pytest.skip("root may write everywhere")
-    with pytest.raises(FastconvError, match=r"folder/out\.h5.*: no permission to write there"):
-        pack(tree, folder / "out.h5")
-    assert os.listdir(folder) == []

@@ -1,0 +1,96 @@
+"""Packs on media that one may only read: nothing is written beside them, also not by root's rights,
+which are given up first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from tests.support import OUTS
+
+RUN = """
+import ctypes, os, sys
+
+if os.geteuid() == 0:  # without CAP_DAC_OVERRIDE and all the others, modes count for root too
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    assert ctypes.CDLL(None).capset(header, (ctypes.c_uint32 * 6)()) == 0
+if sys.argv[1] == "read":
+    from fastconv.loaders import open_dataset
+    images = [image.size for image, _ in open_dataset(sys.argv[2], verify=True)]
+    assert images == [(8, 9)] * 6, images
+else:
+    from fastconv.__main__ import main
+    sys.exit(main(sys.argv[1:]))
+"""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="gives up rights as Linux has them")
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    """Runs a command without root's rights; returns the exit code and what went to stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *map(str, arguments)], capture_output=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, text=True,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for number in range(6):
+        file = tmp_path / f"tree/{'ab'[number % 2]}/{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 9), (number, 0, 0)).save(file)
+    return tmp_path / "tree"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Yields a folder that can be removed again, whatever its modes are then."""
+    folder = tmp_path / "media"
+    folder.mkdir()
+    yield folder
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755)
+
+
+def found(folder: Path) -> dict[str, tuple[int, int, int]]:
+    return {
+        str(path): ((status := path.stat()).st_ino, status.st_size, status.st_mtime_ns)
+        for path in (folder, *folder.rglob("*"))
+    }
+
+
+@pytest.mark.parametrize("out", OUTS)
+def test_packs_are_read_where_nothing_may_be_written(
+    tree: Path, tmp_path: Path, folder: Path, out: str
+) -> None:
+    source = folder / out
+    assert run("pack", tree, source, "--quiet") == (0, "")
+    for path in (*folder.rglob("*"), folder):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    before = found(folder)
+    for arguments in (
+        ("read", source),
+        ("info", source),
+        ("verify", source, "--quiet"),
+        ("unpack", source, tmp_path / "files", "--quiet"),
+        ("convert", source, tmp_path / "other.tar", "--quiet"),
+    ):
+        assert run(*arguments) == (0, ""), arguments
+    assert found(folder) == before
+    assert sum(path.is_file() for path in (tmp_path / "files").rglob("*")) == 6
+
+
+def test_packing_there_is_refused_in_one_line(tree: Path, folder: Path) -> None:
+    folder.chmod(0o555)
+    code, words = run("pack", tree, folder / "out.h5")
+    assert code == 1
+    assert words.count("\n") == 1
+    assert "no permission to write there" in words
+    assert list(folder.iterdir()) == []
