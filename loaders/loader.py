@@ -8,6 +8,7 @@ they work.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import operator
@@ -381,6 +382,9 @@ class _Epoch(Iterator[tuple[int, Batch]]):
         ]
         for thread in self.threads:
             thread.start()
+        # A program may end in the middle of a pass. A thread that is in torch's code when Python is
+        # taken down ends the process by SIGABRT.
+        atexit.register(self.close)
 
     def work(self) -> None:
         """Makes parts of batches until there are no more."""
@@ -484,6 +488,7 @@ class _Epoch(Iterator[tuple[int, Batch]]):
         for thread in self.threads:
             thread.join()
         self.pending.clear()
+        atexit.unregister(self.close)
 
 
 class _ProcessLoader(DataLoader[Any]):

@@ -4,6 +4,8 @@ behind."""
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -167,6 +169,20 @@ def test_leaving_early_and_errors_in_the_loop_leave_no_thread(packed: Path) -> N
     iterator = iter(loader)
     next(iterator)
     del iterator
+
+
+def test_a_program_may_end_in_the_middle_of_a_pass(packed: Path) -> None:
+    program = f"""
+from fastconv.loaders import FastLoader, RandomResizedCrop, open_dataset
+
+dataset = open_dataset({str(packed)!r}, decode=RandomResizedCrop(384))
+batches = iter(FastLoader(dataset, 4, num_workers=3, prefetch_factor=16))
+next(batches)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, encoding="utf-8"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_interrupt_ends_the_threads(packed: Path) -> None:
