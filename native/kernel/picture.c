@@ -1,0 +1,117 @@
+/* As much of a JPEG as is needed, by libjpeg-turbo.
+
+   Undoing the entropy coding takes most of the time, and is only possible from the first row on. What
+   can be left out is the rest of the work for what lies above, left and right of the part, and
+   everything below it. */
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <jpeglib.h>
+
+#include <jerror.h>
+
+#include "kernel.h"
+
+struct decoder {
+  struct jpeg_decompress_struct jpeg;
+  struct jpeg_error_mgr errors;
+  jmp_buf back;
+};
+
+static void go_back(j_common_ptr jpeg) { longjmp(((struct decoder *)jpeg)->back, 1); }
+
+/* Any complaint ends it: what is right then is for others to say. */
+static void complain(j_common_ptr jpeg, int level) {
+  if (level < 0) go_back(jpeg);
+}
+
+static void say_nothing(j_common_ptr jpeg) { (void)jpeg; }
+
+/* Returns whether it could be done. */
+static int start(struct decoder *decoder) {
+  decoder->jpeg.err = jpeg_std_error(&decoder->errors);
+  decoder->errors.error_exit = go_back;
+  decoder->errors.emit_message = complain;
+  decoder->errors.output_message = say_nothing;
+  if (setjmp(decoder->back)) return 0;
+  jpeg_create_decompress(&decoder->jpeg);
+  return 1;
+}
+
+struct decoder *new_decoder(void) {
+  struct decoder *decoder = calloc(1, sizeof *decoder);
+  if (!decoder || start(decoder)) return decoder;
+  free_decoder(decoder);
+  return NULL;
+}
+
+void free_decoder(struct decoder *decoder) {
+  if (!decoder) return;
+  jpeg_destroy_decompress(&decoder->jpeg);
+  free(decoder);
+}
+
+/* Pillow's conversion (Convert.c), of values that are stored inverted, as Adobe does. */
+static void cmyk_to_rgb(uint8_t *pixels, size_t count) {
+  for (; count; count--, pixels += 4) {
+    int black = pixels[3];
+    for (int channel = 0; channel < 3; channel++) {
+      int product = (255 - pixels[channel]) * black + 128;
+      pixels[channel] = (uint8_t)(black - ((product + (product >> 8)) >> 8));
+    }
+  }
+}
+
+enum status decode_part(struct workspace *space, struct bytes file, int eighths, struct part part,
+                        int grey, struct pixels *out) {
+  struct decoder *decoder = space->decoder;
+  j_decompress_ptr jpeg = &decoder->jpeg;
+  if (setjmp(decoder->back)) {
+    int lacks = jpeg->err->msg_code == JERR_OUT_OF_MEMORY;
+    jpeg_abort_decompress(jpeg);
+    return lacks ? NO_MEMORY : DAMAGED;
+  }
+  jpeg_mem_src(jpeg, file.data, (unsigned long)file.size);
+  jpeg_read_header(jpeg, TRUE);
+  int channels = grey && jpeg->num_components == 1 ? 1 : 4;
+  jpeg->out_color_space = channels == 1               ? JCS_GRAYSCALE
+                          : jpeg->num_components == 4 ? JCS_CMYK
+                                                      : JCS_EXT_RGBX;
+  jpeg->scale_num = (unsigned)eighths;
+  jpeg->scale_denom = 8;
+  jpeg_start_decompress(jpeg);
+  if (part.bottom > (int)jpeg->output_height || part.right > (int)jpeg->output_width) {
+    jpeg_abort_decompress(jpeg);
+    return DAMAGED; /* its second header says otherwise */
+  }
+  /* Colours that are stored at half the size are smoothed with their neighbours. */
+  JDIMENSION left = (JDIMENSION)part.left, more = 2 * (JDIMENSION)jpeg->max_h_samp_factor;
+  JDIMENSION begin = left > more ? left - more : 0;
+  JDIMENSION width = (JDIMENSION)part.right + more - begin;
+  if (width > jpeg->output_width - begin) width = jpeg->output_width - begin;
+  if (begin || width < jpeg->output_width) jpeg_crop_scanline(jpeg, &begin, &width);
+  if (part.top) jpeg_skip_scanlines(jpeg, (JDIMENSION)part.top);
+
+  out->channels = channels;
+  out->rows = part.bottom - part.top;
+  out->columns = part.right - part.left;
+  out->row = (ptrdiff_t)width * channels;
+  uint8_t *pixels = room(&space->picture, (size_t)out->row * (size_t)out->rows);
+  if (!pixels) {
+    jpeg_abort_decompress(jpeg);
+    return NO_MEMORY;
+  }
+  for (int row = 0; row < out->rows;) {
+    JSAMPROW rows[16];
+    int ahead = 0;
+    for (; ahead < 16 && row + ahead < out->rows; ahead++)
+      rows[ahead] = pixels + (ptrdiff_t)(row + ahead) * out->row;
+    row += (int)jpeg_read_scanlines(jpeg, rows, (JDIMENSION)ahead);
+  }
+  if (jpeg->num_components == 4) cmyk_to_rgb(pixels, (size_t)width * (size_t)out->rows);
+  jpeg_abort_decompress(jpeg);
+  out->data = pixels + (ptrdiff_t)(left - begin) * channels;
+  return DONE;
+}
