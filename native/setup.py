@@ -9,9 +9,9 @@ setup(
         Extension(
             "fastconv_native._kernel",
             sorted(path.as_posix() for path in Path("kernel").glob("*.c")),
-            depends=["kernel/kernel.h"],
+            depends=["kernel/cells.h", "kernel/kernel.h"],
             libraries=["jpeg", "m"],
-            extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"],
+            extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden", "-fwrapv", "-pthread", "-Wall", "-Wextra", "-Wno-psabi"],
             extra_link_args=["-pthread"],
             py_limited_api=True,
         )

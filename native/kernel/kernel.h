@@ -1,7 +1,9 @@
 /* One image: from the bytes of a JPEG to its place in a batch.
 
    header.c    what a JPEG says of itself
-   picture.c   as much of its pixels as is needed, by libjpeg-turbo
+   ordinary.c  as much of its pixels as is needed, for JPEGs as nearly all are
+   cells.c     its inner loops, for any processor; cells_avx2.c for those with AVX2
+   picture.c   the same for all other JPEGs, by libjpeg-turbo
    resize.c    antialiased resizing, by torch's arithmetic
    rows.c      its inner loops, for any processor; rows_avx2.c for those with AVX2
    image.c     puts them together
@@ -60,6 +62,7 @@ struct memory {
 /* What a thread uses again for each image. */
 struct workspace {
   struct decoder *decoder;
+  struct ordinary *ordinary;
   struct memory picture, turned, weights[2], wide, across, row;
   struct workspace *next;
 };
@@ -78,6 +81,8 @@ struct pixels {
   int channels;
 };
 
+struct ordinary *new_ordinary(void);
+void free_ordinary(struct ordinary *jpeg);
 struct decoder *new_decoder(void);
 void free_decoder(struct decoder *decoder);
 
@@ -90,6 +95,10 @@ struct part {
    channel if `grey` is set and the picture has no colours. */
 enum status decode_part(struct workspace *space, struct bytes file, int eighths, struct part part,
                         int grey, struct pixels *out);
+
+/* The same, of an ordinary JPEG; UNABLE for all others and damaged ones. */
+enum status decode_ordinary(struct workspace *space, struct bytes file, int eighths, struct part part,
+                            int grey, struct pixels *out);
 
 /* How one axis is resized. */
 struct axis {
