@@ -107,7 +107,7 @@ struct weights {
   int taps, precision;
   int lowest, highest; /* the pixels of the source that are used: lowest <= n < highest */
   const int32_t *first;
-  const int16_t *weight; /* `taps` for each pixel of the window; past the source they are 0 */
+  const int16_t *weight; /* `taps` for each pixel of the window, 0 for those that are too many */
 };
 
 enum status weigh(const struct axis *axis, struct memory *memory, struct weights *out);

@@ -46,7 +46,7 @@ enum status weigh(const struct axis *axis, struct memory *memory, struct weights
   int32_t *first = (int32_t *)(spare + taps);
   int16_t *weight = (int16_t *)(first + count);
   double largest = 0;
-  int lowest = axis->from, highest = 0;
+  int lowest = axis->from, highest = 0, most = 1;
   for (int i = 0; i < axis->length; i++) {
     double center = step * (i + 0.5);
     int64_t low = (int64_t)(center - support + 0.5), high = (int64_t)(center + support + 0.5);
@@ -58,10 +58,14 @@ enum status weigh(const struct axis *axis, struct memory *memory, struct weights
     if (i >= axis->begin && i < axis->end) {
       int place = axis->mirrored ? axis->end - 1 - i : i - axis->begin;
       w = exact + (size_t)place * (size_t)taps;
-      if (!size) low = axis->from - 1;
+      if (!size) {
+        low = axis->from - 1;
+        size = 1;
+      }
       first[place] = (int32_t)low;
       if (low < lowest) lowest = (int)low;
       if (low + size > highest) highest = (int)low + size;
+      if (size > most) most = size;
     }
     double total = 0;
     for (int j = 0; j < size; j++) {
@@ -78,8 +82,16 @@ enum status weigh(const struct axis *axis, struct memory *memory, struct weights
   int precision = 0;
   while (precision < MOST_BITS && (int)(0.5 + largest * (1 << (precision + 1))) < 1 << WEIGHT_BITS)
     precision++;
-  for (size_t n = 0; n < values; n++) weight[n] = (int16_t)(0.5 + exact[n] * (1 << precision));
-  *out = (struct weights){count, taps, precision, lowest, highest, first, weight};
+  /* Those at the end begin sooner, so that none takes pixels that are not used. */
+  for (int n = 0; n < count; n++) {
+    const double *w = exact + (size_t)n * (size_t)taps;
+    int16_t *to = weight + (size_t)n * (size_t)most;
+    int over = first[n] + most - highest, before = over > 0 ? over : 0;
+    first[n] -= before;
+    for (int j = 0; j < most; j++)
+      to[j] = j < before ? 0 : (int16_t)(0.5 + w[j - before] * (1 << precision));
+  }
+  *out = (struct weights){count, most, precision, lowest, highest, first, weight};
   return DONE;
 }
 
