@@ -169,12 +169,12 @@ enum status resize(struct workspace *space, const struct pixels *source, const s
   enum status status = go_across(space, rows, source, across, made, size);
   if (status != DONE) return status;
   int packed = target->channel == 1 && target->column == channels;
-  const int16_t *weight = down->weight;
-  for (int row = 0; row < down->count; row++, weight += down->taps) {
+  for (int row = 0; row < down->count; row++) {
     uint8_t *place = target->data + row * target->row, *out = packed ? place : line;
     const uint8_t *in = made + (ptrdiff_t)(down->first[row] - down->lowest) * size;
     if (down->taps > 1)
-      rows->down(in, size, weight, down->taps, down->precision, out, size);
+      rows->down(in, size, down->weight + (ptrdiff_t)row * down->taps, down->taps, down->precision,
+                 out, size);
     else
       memcpy(out, in, (size_t)size);
     if (packed) continue;
