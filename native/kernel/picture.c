@@ -29,29 +29,17 @@ static void complain(j_common_ptr jpeg, int level) {
 
 static void say_nothing(j_common_ptr jpeg) { (void)jpeg; }
 
-/* Returns whether it could be done. */
-static int start(struct decoder *decoder) {
+struct decoder *new_decoder(void) {
+  struct decoder *decoder = calloc(1, sizeof *decoder);
+  if (!decoder) return NULL;
   decoder->jpeg.err = jpeg_std_error(&decoder->errors);
   decoder->errors.error_exit = go_back;
   decoder->errors.emit_message = complain;
   decoder->errors.output_message = say_nothing;
-  if (setjmp(decoder->back)) return 0;
-  jpeg_create_decompress(&decoder->jpeg);
-  return 1;
+  return decoder;
 }
 
-struct decoder *new_decoder(void) {
-  struct decoder *decoder = calloc(1, sizeof *decoder);
-  if (!decoder || start(decoder)) return decoder;
-  free_decoder(decoder);
-  return NULL;
-}
-
-void free_decoder(struct decoder *decoder) {
-  if (!decoder) return;
-  jpeg_destroy_decompress(&decoder->jpeg);
-  free(decoder);
-}
+void free_decoder(struct decoder *decoder) { free(decoder); }
 
 /* Pillow's conversion (Convert.c), of values that are stored inverted, as Adobe does. */
 static void cmyk_to_rgb(uint8_t *pixels, size_t count) {
@@ -70,9 +58,10 @@ enum status decode_part(struct workspace *space, struct bytes file, int eighths,
   j_decompress_ptr jpeg = &decoder->jpeg;
   if (setjmp(decoder->back)) {
     int lacks = jpeg->err->msg_code == JERR_OUT_OF_MEMORY;
-    jpeg_abort_decompress(jpeg);
+    jpeg_destroy_decompress(jpeg);
     return lacks ? NO_MEMORY : DAMAGED;
   }
+  jpeg_create_decompress(jpeg); /* for each picture: tables that one lacks are not the last one's */
   jpeg_mem_src(jpeg, file.data, (unsigned long)file.size);
   jpeg_read_header(jpeg, TRUE);
   int channels = grey && jpeg->num_components == 1 ? 1 : 4;
@@ -83,7 +72,7 @@ enum status decode_part(struct workspace *space, struct bytes file, int eighths,
   jpeg->scale_denom = 8;
   jpeg_start_decompress(jpeg);
   if (part.bottom > (int)jpeg->output_height || part.right > (int)jpeg->output_width) {
-    jpeg_abort_decompress(jpeg);
+    jpeg_destroy_decompress(jpeg);
     return DAMAGED; /* its second header says otherwise */
   }
   /* Colours that are stored at half the size are smoothed with their neighbours. */
@@ -100,7 +89,7 @@ enum status decode_part(struct workspace *space, struct bytes file, int eighths,
   out->row = (ptrdiff_t)width * channels;
   uint8_t *pixels = room(&space->picture, (size_t)out->row * (size_t)out->rows);
   if (!pixels) {
-    jpeg_abort_decompress(jpeg);
+    jpeg_destroy_decompress(jpeg);
     return NO_MEMORY;
   }
   for (int row = 0; row < out->rows;) {
@@ -111,7 +100,7 @@ enum status decode_part(struct workspace *space, struct bytes file, int eighths,
     row += (int)jpeg_read_scanlines(jpeg, rows, (JDIMENSION)ahead);
   }
   if (jpeg->num_components == 4) cmyk_to_rgb(pixels, (size_t)width * (size_t)out->rows);
-  jpeg_abort_decompress(jpeg);
+  jpeg_destroy_decompress(jpeg);
   out->data = pixels + (ptrdiff_t)(left - begin) * channels;
   return DONE;
 }
