@@ -67,7 +67,7 @@ struct workspace {
 struct workspace *new_workspace(void);
 void free_workspace(struct workspace *space);
 
-/* Returns at least that much memory, NULL where there is none; what was in it is lost. */
+/* Returns that much memory, and SLACK zeros behind; NULL where there is none. What was in it is lost. */
 void *room(struct memory *memory, size_t size);
 
 /* Pixels side by side, `channels` bytes each: 4 (R, G, B and one that is not used) or 1. */

@@ -17,8 +17,8 @@ void *room(struct memory *memory, size_t size) {
     size_t wanted = size + size / 2;
     memory->data = aligned_alloc(64, (wanted + SLACK + 63) / 64 * 64);
     memory->size = memory->data ? wanted : 0;
-    if (memory->data) memset(memory->data + wanted, 0, SLACK);
   }
+  if (memory->data) memset(memory->data + size, 0, SLACK);
   return memory->data;
 }
 
