@@ -35,6 +35,8 @@ struct header {
 
 void read_header(struct bytes file, struct header *header);
 
+extern const char library[]; /* that decodes: its name and version */
+
 /* What becomes of one image: a part of it is resized, and a window of that is the result. Where the
    window lies outside, it is black. All is in pixels of the upright picture. */
 struct job {
@@ -129,6 +131,7 @@ struct rows {
 
 extern const struct rows plain_rows, avx2_rows;
 const struct rows *best_rows(void);
+void use_plain_loops(int plain); /* whatever the processor has; tests compare both */
 
 /* Resizes pixels, the first of which are the `lowest` ones of the weights, into the target. */
 enum status resize(struct workspace *space, const struct pixels *source, const struct weights *down,

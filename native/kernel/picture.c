@@ -14,6 +14,15 @@
 
 #include "kernel.h"
 
+#ifndef LIBJPEG_TURBO_VERSION
+#error "jpeglib.h is that of another libjpeg: install libjpeg-turbo's (Debian: libjpeg62-turbo-dev)"
+#endif
+
+#define TEXT(name) #name
+#define TEXT_OF(macro) TEXT(macro)
+
+const char library[] = "libjpeg-turbo " TEXT_OF(LIBJPEG_TURBO_VERSION);
+
 struct decoder {
   struct jpeg_decompress_struct jpeg;
   struct jpeg_error_mgr errors;
