@@ -53,14 +53,14 @@ def decode(
             out_rows, out_columns (its size), flip, orientation (1 to 8). Where the window lies
             outside, it is black.
         out: uint8 (n, out_rows, out_columns, channels), of any strides; 3 channels (RGB) or 1.
-        status: uint8 (n,): DONE; UNABLE for what is no JPEG of a kind that can be done, has too many
-            pixels, or a job that makes no sense; DAMAGED where libjpeg-turbo has a complaint; or
-            NO_MEMORY. In the place of an image that is not DONE anything may be.
+        status: uint8 (n,): DONE; UNABLE for what is no JPEG of a kind that can be done, has too
+            many pixels, or a job that makes no sense; DAMAGED where libjpeg-turbo has a complaint;
+            or NO_MEMORY. In the place of an image that is not DONE anything may be.
         max_pixels: Of a stored picture; 0 sets no limit.
         threads: How many to use, 1 for this one alone.
 
     Raises:
-        TypeError: Something is no buffer, or not contiguous (`out` need not be), or `out` or `status`
-            cannot be written to.
+        TypeError: Something is no buffer, not contiguous (`out` need not be), or cannot be written
+            to.
         ValueError: One of the sizes does not fit the others.
     """
