@@ -10,6 +10,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, SetupError
 
 PROBE = """
+#include <Python.h>
 #include <stdio.h>
 #include <jpeglib.h>
 #ifndef LIBJPEG_TURBO_VERSION
@@ -40,9 +41,9 @@ class BuildKernel(build_ext):
                 self.compiler.compile([str(probe)], folder, extra_postargs=pkg_config("--cflags"))
             except CompileError:
                 raise SetupError(
-                    "fastconv-native needs a C compiler and libjpeg-turbo's jpeglib.h "
-                    "(Debian: apt-get install gcc libjpeg62-turbo-dev; "
-                    "Fedora: dnf install gcc libjpeg-turbo-devel)"
+                    "fastconv-native needs a C compiler, Python.h and libjpeg-turbo's jpeglib.h "
+                    "(Debian: apt-get install gcc python3-dev libjpeg62-turbo-dev; "
+                    "Fedora: dnf install gcc python3-devel libjpeg-turbo-devel)"
                 ) from None
         super().build_extension(ext)
 
