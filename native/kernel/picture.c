@@ -61,6 +61,17 @@ static void cmyk_to_rgb(uint8_t *pixels, size_t count) {
   }
 }
 
+/* Returns whether Python's side, by TurboJPEG, decodes such pictures at less than their size: others it
+   leaves to Pillow, which decodes them whole. */
+static int can_be_reduced(j_decompress_ptr jpeg) {
+  if (jpeg->num_components == 1) return !jpeg->arith_code;
+  const jpeg_component_info *parts = jpeg->comp_info;
+  int across = parts[0].h_samp_factor, down = parts[0].v_samp_factor;
+  return !jpeg->arith_code && jpeg->num_components == 3 && parts[1].h_samp_factor == 1 &&
+         parts[1].v_samp_factor == 1 && parts[2].h_samp_factor == 1 && parts[2].v_samp_factor == 1 &&
+         across != 3 && down <= 2 && across * down <= 4;
+}
+
 enum status decode_part(struct workspace *space, struct bytes file, int eighths, struct part part,
                         int grey, struct pixels *out) {
   struct decoder *decoder = space->decoder;
@@ -73,6 +84,10 @@ enum status decode_part(struct workspace *space, struct bytes file, int eighths,
   jpeg_create_decompress(jpeg); /* for each picture: tables that one lacks are not the last one's */
   jpeg_mem_src(jpeg, file.data, (unsigned long)file.size);
   jpeg_read_header(jpeg, TRUE);
+  if (eighths < 8 && !can_be_reduced(jpeg)) {
+    jpeg_destroy_decompress(jpeg);
+    return UNABLE;
+  }
   int channels = grey && jpeg->num_components == 1 ? 1 : 4;
   jpeg->out_color_space = channels == 1               ? JCS_GRAYSCALE
                           : jpeg->num_components == 4 ? JCS_CMYK
