@@ -3,12 +3,16 @@
 #
 #   PYTHON=python3.12   what .venv is made with (default: the first suitable of python3, python3.14, ...)
 #   ARGS="-k lmdb"      passed on by test, demo and bench
+#   SECONDS=300         how long fuzz runs
+#
+# install, demo, test, smoke and bench build the JPEG kernel of native/ too, where there is what it needs.
 #
 # torch from PyPI brings CUDA, several GB on x86_64. Where no GPU is to be used, the much smaller build is
 #   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make demo
 
 PYTHON ?=
 ARGS ?=
+SECONDS ?= 300
 VENV := .venv
 PY := $(VENV)/bin/python
 # pip shows its progress on a terminal only.
@@ -17,25 +21,30 @@ PIP_INSTALL := $(PY) -m pip install $(if $(MAKE_TERMOUT),,--quiet) \
 RUN := $(VENV)/run.stamp
 TEST := $(VENV)/test.stamp
 DEV := $(VENV)/dev.stamp
+NATIVE := $(VENV)/native.stamp
 INTEROP := .venv-interop
 EXAMPLES := .venv-examples
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test smoke interop examples torture lint types format build bench check clean
+.PHONY: help install demo test smoke native interop examples torture fuzz memcheck lint types format build bench \
+	check clean
+install demo test smoke bench: TRY := --try
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-install: $(DEV)  ## Make .venv with fastconv (editable) and everything to work on it
+install: $(DEV) $(NATIVE)  ## Make .venv with fastconv (editable) and everything to work on it
 
-demo: $(RUN)  ## Make some images, pack them in all formats, read them back, print the speeds
+demo: $(RUN) $(NATIVE)  ## Make some images, pack them in all formats, read them back, print the speeds
 	$(PY) examples/demo.py $(ARGS)
 
-test: $(TEST)  ## Run the tests
+test: $(TEST) $(NATIVE)  ## Run the tests
 	$(PY) -m pytest -n 2 --ignore tests/benchmarks $(ARGS)
 
-smoke: $(TEST)  ## Run all benchmarks on a handful of images, to see that they work
+smoke: $(TEST) $(NATIVE)  ## Run all benchmarks on a handful of images, to see that they work
 	$(PY) -m pytest -n 2 tests/benchmarks $(ARGS)
+
+native: $(NATIVE)  ## Build the JPEG kernel and install it into .venv (a C compiler, libjpeg62-turbo-dev)
 
 interop: $(INTEROP)/run.stamp  ## Test with the libraries of other projects (2.7 GB in .venv-interop)
 	FASTCONV_INTEROP=1 $(INTEROP)/bin/python -m pytest tests/interop $(ARGS)
@@ -46,6 +55,12 @@ examples: $(EXAMPLES)/run.stamp  ## Test examples/, also those for Lightning and
 torture: $(TEST)  ## Kill, cut power and fill disks, over and over (an hour; root sees more)
 	$(PY) -m pytest tests/contract/test_replacement.py -m torture -q -o timeout=600 -o faulthandler_timeout=500
 	$(PY) -m pytest tests/torture -p no:xdist -q -o timeout=1200 -o faulthandler_timeout=1100 $(ARGS)
+
+fuzz: $(RUN)  ## Feed the JPEG kernel with damaged files for SECONDS (clang), to see that it minds its memory
+	sh native/fuzz/run.sh fuzz $(PY) $(SECONDS)
+
+memcheck: $(RUN)  ## Let valgrind watch the JPEG kernel over a few hundred files
+	sh native/fuzz/run.sh memcheck $(PY)
 
 lint: $(DEV)  ## Check style, formatting and the direction of imports
 	$(PY) -m ruff check .
@@ -63,22 +78,26 @@ build: $(TEST)  ## Build the sdist and the wheel into dist/
 	rm -rf dist
 	$(PY) -m hatchling build -d dist
 
-bench: $(RUN)  ## Measure; see benchmarks/
+bench: $(RUN) $(NATIVE)  ## Measure; see benchmarks/
 	$(PY) benchmarks/run.py $(ARGS)
 
 check: test lint types build  ## All that must pass before a commit
 
 clean:  ## Remove .venv and everything else made here
+	rm -rf native/build native/src/*.egg-info
 	rm -rf $(VENV) $(INTEROP) $(EXAMPLES) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The build backend is installed beside fastconv, so that it is pinned too.
+# The build backends are installed beside fastconv, so that they are pinned too.
 $(RUN): pyproject.toml constraints.txt
 	@echo "Installing fastconv into $(VENV): a few minutes the first time, most of them for torch"
 	@sh scripts/make_venv.sh $(VENV) $(PYTHON)
-	@$(PIP_INSTALL) --upgrade pip hatchling
+	@$(PIP_INSTALL) --upgrade pip hatchling setuptools
 	@$(PIP_INSTALL) --no-build-isolation -e '.[tfrecord]'
 	@touch $@
+
+$(NATIVE): $(RUN) $(wildcard native/*.* native/kernel/* native/src/fastconv_native/*)
+	@sh scripts/make_native.sh $(VENV) $@ $(TRY)
 
 $(TEST): $(RUN)
 	@$(PIP_INSTALL) --group test

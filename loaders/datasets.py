@@ -20,6 +20,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
+from fastconv.loaders import native
 from fastconv.loaders.decode import (
     Mode,
     decode_numpy,
@@ -68,6 +69,9 @@ Transform = Callable[[Any], Any]
 _DECODES = ("pil", "tensor", "numpy", None)
 _BLOCK = 4096
 """Rows whose paths are made at once while somebody goes through `samples`."""
+
+_TOGETHER = 16
+"""Files that the kernel gets at once: no more are in memory, however large the batch is."""
 
 _log = logging.getLogger(__name__)
 _counting = threading.Lock()
@@ -287,6 +291,35 @@ class PackDataset(Dataset[Any]):
             out[...] = in_mode(pixels, self.mode)
         return True
 
+    def _made(
+        self,
+        reader: Reader,
+        rows: Sequence[int],
+        draws: Sequence[Sequence[float]],
+        out: Pixels,
+    ) -> Iterator[tuple[bool, bytes | None]]:
+        """Makes those images of a batch that can be made together, few at a time.
+
+        Yields of each sample whether its image is there now; and else its file, where it was read.
+
+        Args:
+            reader: The pack.
+            rows: Numbers of the samples.
+            draws: Random numbers for each of them.
+            out: Where the images go, C-contiguous (n, rows, columns, channels).
+        """
+        decoder = self._decoder()
+        if self._gathered(reader, np.asarray(rows, np.int64), out):
+            yield from [(True, None)] * len(rows)
+        elif decoder is None or native.kernel() is None:
+            yield from [(False, None)] * len(rows)
+        else:
+            for start in range(0, len(rows), _TOGETHER):
+                part = slice(start, start + _TOGETHER)
+                files = [self._file(reader, row) for row in rows[part]]
+                there = native.decode(files, decoder, draws[part], out[part], self.exif_transpose)
+                yield from zip(there.tolist(), files, strict=True)
+
     def _draws(
         self, indices: Sequence[SupportsIndex], rows: npt.NDArray[np.int64]
     ) -> list[list[float]]:
@@ -305,11 +338,22 @@ class PackDataset(Dataset[Any]):
         each: list[list[float]] = numbers.tolist()
         return each
 
+    def _bytes(self, reader: Reader, row: int, slot: int = 0) -> bytes | None:
+        """Returns a copy of a field's stored bytes; None where the sample lacks it."""
+        return reader.verified(row, slot) if self.verify else reader.load(row, slot)
+
+    def _file(self, reader: Reader, row: int) -> bytes | None:
+        """Returns a file that the kernel might decode; None where there is none to be read."""
+        try:
+            return self._bytes(reader, row) if reader.raw_shape(row) is None else None
+        except SampleError:
+            return None  # whoever asks for the sample hears of it
+
     def _stored(self, reader: Reader, row: int) -> bytes | Pixels | None:
         """Returns an image as it is stored: the file, or its pixels; None where there is none."""
         shape = None if self.decode is None else reader.raw_shape(row)
         if shape is None:
-            return reader.verified(row) if self.verify else reader.load(row)
+            return self._bytes(reader, row)
         if self._decoder() is None:
             pixels = np.empty(shape, np.uint8)
         else:
@@ -329,6 +373,11 @@ class PackDataset(Dataset[Any]):
             if out is not None:
                 out[...] = pixels.reshape(out.shape)
             return pixels if self.decode == "numpy" else _tensor(pixels)
+        shape = self._image_shape()
+        if out is None and shape is not None and not isinstance(data, np.ndarray):
+            one = np.empty((1, *shape), np.uint8)
+            if native.decode([data], decoder, [draw], one, self.exif_transpose)[0]:
+                return _tensor(one[0])
         channels: Literal["L", "RGB"] = "L" if self.mode == "L" else "RGB"
         return _tensor(decode_with(data, decoder, draw, out, channels, self.exif_transpose))
 
@@ -339,14 +388,24 @@ class PackDataset(Dataset[Any]):
         slot: int,
         draw: Sequence[float],
         out: npt.NDArray[np.uint8] | None = None,
+        file: bytes | None = None,
     ) -> Any:
-        """Returns one field of a sample, decoded; None where the sample lacks it."""
+        """Returns one field of a sample, decoded; None where the sample lacks it.
+
+        Args:
+            reader: The pack.
+            row: Number of the sample.
+            slot: Of the field.
+            draw: Random numbers for its image.
+            out: Where its image belongs in a batch.
+            file: The image's file, where it was read already.
+        """
         if slot:
-            text = reader.verified(row, slot) if self.verify else reader.load(row, slot)
+            text = self._bytes(reader, row, slot)
             if text is None or self.decode is None:
                 return text
             return to_text(reader.table.fields[slot], text)
-        data = self._stored(reader, row)
+        data = self._stored(reader, row) if file is None else file
         if data is None:
             _no_image(reader, row)
         if self.decode is None:
@@ -364,6 +423,7 @@ class PackDataset(Dataset[Any]):
         draw: Sequence[float],
         place: tuple[Pixels, Any] | None = None,
         there: bool = False,
+        file: bytes | None = None,
     ) -> tuple[Any, ...] | None:
         """Returns a sample, None where it cannot be read and is to be skipped.
 
@@ -375,11 +435,12 @@ class PackDataset(Dataset[Any]):
             place: Where the image belongs in a batch, and the same as it is given; None without a
                 batch.
             there: Whether it is there already.
+            file: The image's file, where it was read already.
         """
         out, image = place or (None, None)
         try:
             parts = [
-                image if there and not slot else self._part(reader, row, slot, draw, out)
+                image if there and not slot else self._part(reader, row, slot, draw, out, file)
                 for slot in self._slots
             ]
         except SampleError as error:
@@ -447,15 +508,21 @@ class PackDataset(Dataset[Any]):
         shape = self._image_shape() if 0 in self._slots else None
         images = _batch_of(len(rows), shape) if shape else None
         batch = np.empty(0, np.uint8) if images is None else images.movedim(-3, -1).numpy()
-        there = images is not None and self._gathered(reader, numbers, batch)
         given: Any = _squeezed(batch) if self.decode == "numpy" else images
         samples: list[Any] = []
         labels = reader.table.label[numbers].tolist()
         draws = self._draws(indices, numbers)
-        for number, (row, label, draw) in enumerate(zip(rows, labels, draws, strict=True)):
-            at = number if there else len(samples)
-            place = None if images is None else (batch[at], given[at])
-            sample = self._sample(reader, row, label, draw, place, there)
+        made: Iterable[tuple[bool, bytes | None]] = [(False, None)] * len(rows)
+        if images is not None:
+            made = self._made(reader, rows, draws, batch)
+        for number, (there, file) in enumerate(made):
+            at, place = len(samples), None
+            if images is not None:
+                if there and at < number:  # some before it were skipped
+                    batch[at] = batch[number]
+                place = batch[at], given[at]
+            row, label, draw = rows[number], labels[number], draws[number]
+            sample = self._sample(reader, row, label, draw, place, there, file)
             if sample is not None:
                 samples.append(sample)
         return samples
@@ -534,11 +601,11 @@ class PackDataset(Dataset[Any]):
         labels = torch.from_numpy(reader.table.label[numbers])
         kept = np.ones(len(rows), np.bool_)
         draws = self._draws(indices, numbers)
-        if self._gathered(reader, numbers, out):
-            return _tensor(out), labels, kept
-        for place, draw in enumerate(draws):
+        for place, (there, file) in enumerate(self._made(reader, rows, draws, out)):
+            if there:
+                continue
             try:
-                self._part(reader, rows[place], 0, draw, out[place])
+                self._part(reader, rows[place], 0, draws[place], out[place], file)
             except SampleError as error:
                 self._skip(error, skipped)
                 kept[place] = False

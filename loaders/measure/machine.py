@@ -36,6 +36,7 @@ from fastconv.loaders.limits import (
     mounts,
     usable_cores,
 )
+from fastconv.loaders.native import kernel
 
 __all__ = [
     "Cores",
@@ -74,6 +75,7 @@ PACKAGES = (
 """The packages whose versions a report names."""
 
 OPTIONAL = {
+    "fastconv-native": ("decodes JPEGs sooner", "make native, or pip install ./native"),
     "pillow-heif": ("decodes HEIC", "pip install 'fastconv[heif]'"),
     "pillow-jxl-plugin": ("decodes JPEG XL", "pip install 'fastconv[jxl]'"),
     "nvidia-ml-py": ("tells how busy a GPU is", "pip install 'fastconv[nvml]'"),
@@ -446,8 +448,18 @@ def nvml_gpus() -> Gpus:
 
 
 def jpeg_libraries() -> dict[str, str]:
-    """Returns which library decodes JPEG: "Pillow" and "simplejpeg" -> its name and version."""
+    """Returns what decodes JPEG: "fastconv-native", where it is installed, "Pillow" and
+    "simplejpeg" -> the library's name and version."""
     found = {}
+    version = _version("fastconv-native")
+    if kernel() is not None:
+        import fastconv_native
+
+        found["fastconv-native"] = f"{version or 'unknown'} ({fastconv_native.about()})"
+    elif version is not None:
+        off = os.environ.get("FASTCONV_NATIVE") == "0"
+        why = "switched off by FASTCONV_NATIVE=0" if off else "cannot be used: build it anew"
+        found["fastconv-native"] = f"{version}, {why}"
     try:
         from PIL import features
 

@@ -11,19 +11,24 @@ enum { MOST_THREADS = 256 };
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static struct workspace *idle;
 
+/* A process that is made by fork, while another thread holds the guard, could never take it. */
+static void lock(void) { pthread_mutex_lock(&guard); }
+static void unlock(void) { pthread_mutex_unlock(&guard); }
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(lock, unlock, unlock); }
+
 static struct workspace *take_workspace(void) {
-  pthread_mutex_lock(&guard);
+  lock();
   struct workspace *space = idle;
   if (space) idle = space->next;
-  pthread_mutex_unlock(&guard);
+  unlock();
   return space ? space : new_workspace();
 }
 
 static void give_back(struct workspace *space) {
-  pthread_mutex_lock(&guard);
+  lock();
   space->next = idle;
   idle = space;
-  pthread_mutex_unlock(&guard);
+  unlock();
 }
 
 struct batch {

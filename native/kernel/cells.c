@@ -127,15 +127,7 @@ static void to_colours(const uint8_t *restrict y, const uint8_t *restrict cb, co
   }
 }
 
-static const struct cells plain_cells = {invert, double_row, double_rows, to_colours};
-
-const struct cells *best_cells(void) {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2")) return &avx2_cells;
-#endif
-  return &plain_cells;
-}
+const struct cells plain_cells = {invert, double_row, double_rows, to_colours};
 
 void invert_to_4(const int16_t *coefficients, uint8_t *out, ptrdiff_t row) {
   int32_t made[4][8];

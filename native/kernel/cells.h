@@ -20,8 +20,7 @@ struct cells {
   void (*to_colours)(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t *out, int count);
 };
 
-extern const struct cells avx2_cells;
-const struct cells *best_cells(void);
+extern const struct cells plain_cells, avx2_cells;
 
 /* The same for smaller cells, of 4 x 4, 2 x 2 and one, from coefficients that are multiplied out
    already. */

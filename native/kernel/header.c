@@ -71,6 +71,8 @@ void read_header(struct bytes file, struct header *header) {
         break;
       case 0xC3: case 0xC5: case 0xC6: case 0xC7: case 0xCB: case 0xCD: case 0xCE: case 0xCF:
         return; /* lossless, or hierarchical */
+      case 0x01: case 0xD0: case 0xD1: case 0xD2: case 0xD3: case 0xD4: case 0xD5: case 0xD6: case 0xD7:
+        return; /* no block follows: libjpeg-turbo would go on elsewhere, and might find another size */
       case 0xE1:
         if (inside >= 6 && !memcmp(block, "Exif\0\0", 6)) {
           found.orientation = blocks ? 0 : read_exif(block + 6, inside - 6);

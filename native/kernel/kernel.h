@@ -7,6 +7,7 @@
    resize.c    antialiased resizing, by torch's arithmetic
    rows.c      its inner loops, for any processor; rows_avx2.c for those with AVX2
    image.c     puts them together
+   processor.c what it may use
    batch.c     many images, in several threads
    module.c    what Python sees */
 
@@ -36,6 +37,17 @@ struct header {
 };
 
 void read_header(struct bytes file, struct header *header);
+
+int has_avx2(void);
+int has_bmi2(void);
+#if defined(__x86_64__)
+#define BEST_OF(with_avx2, plain) (has_avx2() ? &(with_avx2) : &(plain))
+#else
+#define BEST_OF(with_avx2, plain) (&(plain))
+#endif
+void use_plain_loops(int plain); /* whatever the processor has; tests compare both */
+
+extern const char library[]; /* that decodes: its name and version */
 
 /* What becomes of one image: a part of it is resized, and a window of that is the result. Where the
    window lies outside, it is black. All is in pixels of the upright picture. */
@@ -70,7 +82,7 @@ struct workspace {
 struct workspace *new_workspace(void);
 void free_workspace(struct workspace *space);
 
-/* Returns at least that much memory, NULL where there is none; what was in it is lost. */
+/* Returns that much memory, and SLACK zeros behind; NULL where there is none. What was in it is lost. */
 void *room(struct memory *memory, size_t size);
 
 /* Pixels side by side, `channels` bytes each: 4 (R, G, B and one that is not used) or 1. */
@@ -116,7 +128,7 @@ struct weights {
   int taps, precision;
   int lowest, highest; /* the pixels of the source that are used: lowest <= n < highest */
   const int32_t *first;
-  const int16_t *weight; /* `taps` for each pixel of the window; past the source they are 0 */
+  const int16_t *weight; /* `taps` for each pixel of the window, 0 for those that are too many */
 };
 
 enum status weigh(const struct axis *axis, struct memory *memory, struct weights *out);
@@ -137,7 +149,6 @@ struct rows {
 };
 
 extern const struct rows plain_rows, avx2_rows;
-const struct rows *best_rows(void);
 
 /* Resizes pixels, the first of which are the `lowest` ones of the weights, into the target. */
 enum status resize(struct workspace *space, const struct pixels *source, const struct weights *down,

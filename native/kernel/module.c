@@ -24,9 +24,12 @@ static void release(struct held *held) {
 }
 
 static int hold(PyObject *list, struct held *held) {
-  Py_ssize_t count = PySequence_Size(list);
+  Py_ssize_t count = PySequence_Check(list) ? PySequence_Size(list) : -1;
   memset(held, 0, sizeof *held);
-  if (count < 0) return 0;
+  if (count < 0) {
+    PyErr_SetString(PyExc_TypeError, "files has to be a sequence of buffers");
+    return 0;
+  }
   held->buffers = PyMem_Calloc((size_t)count + 1, sizeof *held->buffers);
   held->files = PyMem_Calloc((size_t)count + 1, sizeof *held->files);
   if (!held->buffers || !held->files) {
@@ -39,6 +42,8 @@ static int hold(PyObject *list, struct held *held) {
     int got = file ? PyObject_GetBuffer(file, &held->buffers[n], PyBUF_SIMPLE) : -1;
     Py_XDECREF(file);
     if (got) {
+      PyErr_Clear();
+      PyErr_Format(PyExc_TypeError, "files[%zd] has to be a contiguous buffer", n);
       release(held);
       return 0;
     }
@@ -48,11 +53,22 @@ static int hold(PyObject *list, struct held *held) {
   return 1;
 }
 
+static int get_buffer(PyObject *object, Py_buffer *view, int flags, const char *name) {
+  if (!PyObject_GetBuffer(object, view, flags)) return 1;
+  PyErr_Clear();
+  PyErr_Format(PyExc_TypeError, "%s has to be a %sbuffer%s", name,
+               flags & PyBUF_STRIDES ? "" : "contiguous ",
+               flags & PyBUF_WRITABLE ? " that can be written to" : "");
+  return 0;
+}
+
+/* Gets a C-contiguous table of `rows` rows, `size` bytes each. */
 static int get_table(PyObject *object, Py_buffer *view, Py_ssize_t rows, Py_ssize_t size, int flags,
                      const char *name) {
-  if (PyObject_GetBuffer(object, view, flags)) return 0;
+  if (!get_buffer(object, view, flags, name)) return 0;
   if (view->len == rows * size) return 1;
-  PyErr_Format(PyExc_ValueError, "%s has %zd bytes, not %zd", name, view->len, rows * size);
+  PyErr_Format(PyExc_ValueError, "%s has %zd bytes: for %zd files they are %zd, %zd each", name,
+               view->len, rows, rows * size, size);
   PyBuffer_Release(view);
   return 0;
 }
@@ -116,7 +132,7 @@ static PyObject *decode(PyObject *self, PyObject *args) {
   if (!get_table(jobs_object, &jobs, held.count, JOB_VALUES * sizeof(int32_t), PyBUF_SIMPLE, "jobs"))
     goto no_jobs;
   if (!get_table(status_object, &status, held.count, 1, PyBUF_WRITABLE, "status")) goto no_status;
-  if (PyObject_GetBuffer(out_object, &out, PyBUF_STRIDES | PyBUF_WRITABLE)) goto no_out;
+  if (!get_buffer(out_object, &out, PyBUF_STRIDES | PyBUF_WRITABLE, "out")) goto no_out;
   if (get_target(&out, held.count, &target) && check_jobs(jobs.buf, held.count, &out)) {
     Py_BEGIN_ALLOW_THREADS;
     make_batch(held.files, jobs.buf, (size_t)held.count, max_pixels, target, out.strides[0], threads,
@@ -135,7 +151,22 @@ no_jobs:
   return result;
 }
 
+static PyObject *about(PyObject *self, PyObject *args) {
+  (void)self, (void)args;
+  return PyUnicode_FromFormat("%s, %s", library, has_avx2() ? "AVX2" : "plain C");
+}
+
+static PyObject *only_plain(PyObject *self, PyObject *object) {
+  (void)self;
+  int plain = PyObject_IsTrue(object);
+  if (plain < 0) return NULL;
+  use_plain_loops(plain);
+  Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"about", about, METH_NOARGS, NULL},
+    {"use_plain_loops", only_plain, METH_O, NULL},
     {"headers", headers, METH_VARARGS, NULL},
     {"decode", decode, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

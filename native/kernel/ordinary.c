@@ -422,7 +422,7 @@ __attribute__((target("bmi,bmi2"))) static int decode_cells_bmi2(struct ordinary
 static int decode_cells(struct ordinary *jpeg, const struct cells *cells, struct bits *bits, int across,
                         struct part part) {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("bmi2")) return decode_cells_bmi2(jpeg, cells, bits, across, part);
+  if (has_bmi2()) return decode_cells_bmi2(jpeg, cells, bits, across, part);
 #endif
   return decode_cells_anywhere(jpeg, cells, bits, across, part);
 }
@@ -512,7 +512,7 @@ enum status decode_ordinary(struct workspace *space, struct bytes file, int eigh
   if (!planes || !lines || !pixels) return NO_MEMORY;
   for (int n = 0; n < jpeg->count; n++) jpeg->components[n].plane = planes + places[n];
 
-  const struct cells *cells = best_cells();
+  const struct cells *cells = BEST_OF(avx2_cells, plain_cells);
   struct bits bits = {.at = coded, .end = file.data + file.size};
   if (!decode_cells(jpeg, cells, &bits, across, mcus)) return UNABLE;
 

@@ -14,6 +14,15 @@
 
 #include "kernel.h"
 
+#ifndef LIBJPEG_TURBO_VERSION
+#error "jpeglib.h is that of another libjpeg: install libjpeg-turbo's (Debian: libjpeg62-turbo-dev)"
+#endif
+
+#define TEXT(name) #name
+#define TEXT_OF(macro) TEXT(macro)
+
+const char library[] = "libjpeg-turbo " TEXT_OF(LIBJPEG_TURBO_VERSION);
+
 struct decoder {
   struct jpeg_decompress_struct jpeg;
   struct jpeg_error_mgr errors;
@@ -29,29 +38,17 @@ static void complain(j_common_ptr jpeg, int level) {
 
 static void say_nothing(j_common_ptr jpeg) { (void)jpeg; }
 
-/* Returns whether it could be done. */
-static int start(struct decoder *decoder) {
+struct decoder *new_decoder(void) {
+  struct decoder *decoder = calloc(1, sizeof *decoder);
+  if (!decoder) return NULL;
   decoder->jpeg.err = jpeg_std_error(&decoder->errors);
   decoder->errors.error_exit = go_back;
   decoder->errors.emit_message = complain;
   decoder->errors.output_message = say_nothing;
-  if (setjmp(decoder->back)) return 0;
-  jpeg_create_decompress(&decoder->jpeg);
-  return 1;
+  return decoder;
 }
 
-struct decoder *new_decoder(void) {
-  struct decoder *decoder = calloc(1, sizeof *decoder);
-  if (!decoder || start(decoder)) return decoder;
-  free_decoder(decoder);
-  return NULL;
-}
-
-void free_decoder(struct decoder *decoder) {
-  if (!decoder) return;
-  jpeg_destroy_decompress(&decoder->jpeg);
-  free(decoder);
-}
+void free_decoder(struct decoder *decoder) { free(decoder); }
 
 /* Pillow's conversion (Convert.c), of values that are stored inverted, as Adobe does. */
 static void cmyk_to_rgb(uint8_t *pixels, size_t count) {
@@ -64,17 +61,33 @@ static void cmyk_to_rgb(uint8_t *pixels, size_t count) {
   }
 }
 
+/* Returns whether Python's side, by TurboJPEG, decodes such pictures at less than their size: others it
+   leaves to Pillow, which decodes them whole. */
+static int can_be_reduced(j_decompress_ptr jpeg) {
+  if (jpeg->num_components == 1) return !jpeg->arith_code;
+  const jpeg_component_info *parts = jpeg->comp_info;
+  int across = parts[0].h_samp_factor, down = parts[0].v_samp_factor;
+  return !jpeg->arith_code && jpeg->num_components == 3 && parts[1].h_samp_factor == 1 &&
+         parts[1].v_samp_factor == 1 && parts[2].h_samp_factor == 1 && parts[2].v_samp_factor == 1 &&
+         across != 3 && down <= 2 && across * down <= 4;
+}
+
 enum status decode_part(struct workspace *space, struct bytes file, int eighths, struct part part,
                         int grey, struct pixels *out) {
   struct decoder *decoder = space->decoder;
   j_decompress_ptr jpeg = &decoder->jpeg;
   if (setjmp(decoder->back)) {
     int lacks = jpeg->err->msg_code == JERR_OUT_OF_MEMORY;
-    jpeg_abort_decompress(jpeg);
+    jpeg_destroy_decompress(jpeg);
     return lacks ? NO_MEMORY : DAMAGED;
   }
+  jpeg_create_decompress(jpeg); /* for each picture: tables that one lacks are not the last one's */
   jpeg_mem_src(jpeg, file.data, (unsigned long)file.size);
   jpeg_read_header(jpeg, TRUE);
+  if (eighths < 8 && !can_be_reduced(jpeg)) {
+    jpeg_destroy_decompress(jpeg);
+    return UNABLE;
+  }
   int channels = grey && jpeg->num_components == 1 ? 1 : 4;
   jpeg->out_color_space = channels == 1               ? JCS_GRAYSCALE
                           : jpeg->num_components == 4 ? JCS_CMYK
@@ -83,7 +96,7 @@ enum status decode_part(struct workspace *space, struct bytes file, int eighths,
   jpeg->scale_denom = 8;
   jpeg_start_decompress(jpeg);
   if (part.bottom > (int)jpeg->output_height || part.right > (int)jpeg->output_width) {
-    jpeg_abort_decompress(jpeg);
+    jpeg_destroy_decompress(jpeg);
     return DAMAGED; /* its second header says otherwise */
   }
   /* Colours that are stored at half the size are smoothed with their neighbours. */
@@ -100,7 +113,7 @@ enum status decode_part(struct workspace *space, struct bytes file, int eighths,
   out->row = (ptrdiff_t)width * channels;
   uint8_t *pixels = room(&space->picture, (size_t)out->row * (size_t)out->rows);
   if (!pixels) {
-    jpeg_abort_decompress(jpeg);
+    jpeg_destroy_decompress(jpeg);
     return NO_MEMORY;
   }
   for (int row = 0; row < out->rows;) {
@@ -111,7 +124,7 @@ enum status decode_part(struct workspace *space, struct bytes file, int eighths,
     row += (int)jpeg_read_scanlines(jpeg, rows, (JDIMENSION)ahead);
   }
   if (jpeg->num_components == 4) cmyk_to_rgb(pixels, (size_t)width * (size_t)out->rows);
-  jpeg_abort_decompress(jpeg);
+  jpeg_destroy_decompress(jpeg);
   out->data = pixels + (ptrdiff_t)(left - begin) * channels;
   return DONE;
 }

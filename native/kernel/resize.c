@@ -14,11 +14,15 @@ enum { MOST_BITS = 22, WEIGHT_BITS = 15 };
 void *room(struct memory *memory, size_t size) {
   if (memory->size < size) {
     free(memory->data);
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
+    size_t wanted = size; /* so that what goes beyond it is noticed */
+#else
     size_t wanted = size + size / 2;
+#endif
     memory->data = aligned_alloc(64, (wanted + SLACK + 63) / 64 * 64);
     memory->size = memory->data ? wanted : 0;
-    if (memory->data) memset(memory->data + wanted, 0, SLACK);
   }
+  if (memory->data) memset(memory->data + size, 0, SLACK);
   return memory->data;
 }
 
@@ -46,7 +50,7 @@ enum status weigh(const struct axis *axis, struct memory *memory, struct weights
   int32_t *first = (int32_t *)(spare + taps);
   int16_t *weight = (int16_t *)(first + count);
   double largest = 0;
-  int lowest = axis->from, highest = 0;
+  int lowest = axis->from, highest = 0, most = 1;
   for (int i = 0; i < axis->length; i++) {
     double center = step * (i + 0.5);
     int64_t low = (int64_t)(center - support + 0.5), high = (int64_t)(center + support + 0.5);
@@ -58,10 +62,14 @@ enum status weigh(const struct axis *axis, struct memory *memory, struct weights
     if (i >= axis->begin && i < axis->end) {
       int place = axis->mirrored ? axis->end - 1 - i : i - axis->begin;
       w = exact + (size_t)place * (size_t)taps;
-      if (!size) low = axis->from - 1;
+      if (!size) {
+        low = axis->from - 1;
+        size = 1;
+      }
       first[place] = (int32_t)low;
       if (low < lowest) lowest = (int)low;
       if (low + size > highest) highest = (int)low + size;
+      if (size > most) most = size;
     }
     double total = 0;
     for (int j = 0; j < size; j++) {
@@ -78,17 +86,17 @@ enum status weigh(const struct axis *axis, struct memory *memory, struct weights
   int precision = 0;
   while (precision < MOST_BITS && (int)(0.5 + largest * (1 << (precision + 1))) < 1 << WEIGHT_BITS)
     precision++;
-  for (size_t n = 0; n < values; n++) weight[n] = (int16_t)(0.5 + exact[n] * (1 << precision));
-  *out = (struct weights){count, taps, precision, lowest, highest, first, weight};
+  /* Those at the end begin sooner, so that none takes pixels that are not used. */
+  for (int n = 0; n < count; n++) {
+    const double *w = exact + (size_t)n * (size_t)taps;
+    int16_t *to = weight + (size_t)n * (size_t)most;
+    int over = first[n] + most - highest, before = over > 0 ? over : 0;
+    first[n] -= before;
+    for (int j = 0; j < most; j++)
+      to[j] = j < before ? 0 : (int16_t)(0.5 + w[j - before] * (1 << precision));
+  }
+  *out = (struct weights){count, most, precision, lowest, highest, first, weight};
   return DONE;
-}
-
-const struct rows *best_rows(void) {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2")) return &avx2_rows;
-#endif
-  return &plain_rows;
 }
 
 static void copy_of_colours(const uint8_t *row, uint8_t *out, const struct weights *weights) {
@@ -149,7 +157,7 @@ static enum status go_across(struct workspace *space, const struct rows *rows,
 
 enum status resize(struct workspace *space, const struct pixels *source, const struct weights *down,
                    const struct weights *across, const struct target *target) {
-  const struct rows *rows = best_rows();
+  const struct rows *rows = BEST_OF(avx2_rows, plain_rows);
   int channels = target->channels, size = across->count * channels;
   uint8_t *made = room(&space->across, (size_t)size * (size_t)source->rows);
   uint8_t *line = room(&space->row, (size_t)size);
@@ -157,12 +165,12 @@ enum status resize(struct workspace *space, const struct pixels *source, const s
   enum status status = go_across(space, rows, source, across, made, size);
   if (status != DONE) return status;
   int packed = target->channel == 1 && target->column == channels;
-  const int16_t *weight = down->weight;
-  for (int row = 0; row < down->count; row++, weight += down->taps) {
+  for (int row = 0; row < down->count; row++) {
     uint8_t *place = target->data + row * target->row, *out = packed ? place : line;
     const uint8_t *in = made + (ptrdiff_t)(down->first[row] - down->lowest) * size;
     if (down->taps > 1)
-      rows->down(in, size, weight, down->taps, down->precision, out, size);
+      rows->down(in, size, down->weight + (ptrdiff_t)row * down->taps, down->taps, down->precision,
+                 out, size);
     else
       memcpy(out, in, (size_t)size);
     if (packed) continue;

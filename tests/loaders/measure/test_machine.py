@@ -8,7 +8,7 @@ import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import psutil
@@ -348,6 +348,26 @@ def test_jpeg_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["simplejpeg"] == f"its own libjpeg-turbo ({version('simplejpeg')})"
 
 
+def test_the_kernel_is_named_where_it_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = ModuleType("fastconv_native")
+    fake.about = lambda: "libjpeg-turbo 2.1.5, AVX2"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fastconv_native", fake)
+    monkeypatch.setattr(machine, "kernel", lambda: fake)
+    monkeypatch.setattr(machine, "_version", lambda package: "0.1.0")
+    assert next(iter(machine.jpeg_libraries().items())) == (
+        "fastconv-native",
+        "0.1.0 (libjpeg-turbo 2.1.5, AVX2)",
+    )
+    monkeypatch.setattr(machine, "kernel", lambda: None)
+    monkeypatch.setenv("FASTCONV_NATIVE", "1")
+    assert "build it anew" in machine.jpeg_libraries()["fastconv-native"]
+    monkeypatch.setenv("FASTCONV_NATIVE", "0")
+    assert "switched off by FASTCONV_NATIVE=0" in machine.jpeg_libraries()["fastconv-native"]
+    monkeypatch.setattr(machine, "_version", lambda package: None)
+    assert "fastconv-native" not in machine.jpeg_libraries()
+    assert "fastconv-native" in machine.OPTIONAL  # with what installs it
+
+
 def test_this_machine(tmp_path: Path) -> None:
     found = machine.look(tmp_path)
     assert found.cpu
@@ -394,5 +414,8 @@ def test_what_installs_optional_packages_is_an_extra(root: Path) -> None:
     with open(root / "pyproject.toml", "rb") as file:
         extras = tomllib.load(file)["project"]["optional-dependencies"]
     for name, (_, install) in machine.OPTIONAL.items():
+        if name == "fastconv-native":  # which PyPI does not have yet
+            assert "make native" in install
+            continue
         extra = install.partition("[")[2].partition("]")[0]
         assert [requirement.partition(">=")[0] for requirement in extras[extra]] == [name]

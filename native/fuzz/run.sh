@@ -1,0 +1,49 @@
+#!/bin/sh
+# Looks for faults of the kernel with memory.
+#
+#     run.sh fuzz PYTHON SECONDS    libFuzzer, with the sanitizers for addresses and undefined behaviour
+#     run.sh memcheck PYTHON        valgrind, over the files that fuzzing begins with and found
+#
+# What fuzzing finds is kept in native/build/fuzz: files that reach other code in corpus/, those that break it
+# in broken/. PYTHON makes the files that it begins with, and has Pillow.
+set -eu
+
+what=$1
+python=$2
+here=$(dirname "$0")
+out=$here/../build/fuzz
+sources=$(ls "$here"/../kernel/*.c | grep -v /module.c)
+
+need() {
+    type "$1" >/dev/null 2>&1 && return
+    echo "run.sh: $1 is missing: sudo apt install $1" >&2
+    exit 1
+}
+
+mkdir -p "$out/corpus" "$out/broken"
+"$python" "$here/seeds.py" "$out/seeds"
+
+case $what in
+fuzz)
+    need clang
+    # shellcheck disable=SC2086 # several files
+    clang -std=c11 -g -O1 -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined \
+        -fno-sanitize-recover=undefined -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION \
+        -o "$out/fuzz" "$here/target.c" $sources -ljpeg -lm -pthread
+    # A thousand small allocations are usual, 2 GB in one are not.
+    "$out/fuzz" -max_total_time="$3" -timeout=20 -max_len=16384 -print_final_stats=1 \
+        -artifact_prefix="$out/broken/" "$out/corpus" "$out/seeds"
+    ;;
+memcheck)
+    need valgrind
+    # shellcheck disable=SC2086
+    cc -std=c11 -g -O2 -o "$out/replay" "$here/replay.c" "$here/target.c" $sources -ljpeg -lm -pthread
+    # Those of fuzzing are many: some of them, always the same.
+    valgrind --quiet --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite \
+        "$out/replay" "$out/seeds"/* $(ls "$out/corpus" | sort | head -300 | sed "s|^|$out/corpus/|")
+    ;;
+*)
+    echo "run.sh: $what: it is fuzz or memcheck" >&2
+    exit 2
+    ;;
+esac
