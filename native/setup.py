@@ -58,7 +58,6 @@ setup(
             extra_compile_args=[
                 *("-std=c11", "-O3", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"),
                 "-fwrapv",  # what coefficients of damaged files add up to is of no use, but defined
-                "-Wno-psabi",  # vectors are passed to inline functions alone
                 *pkg_config("--cflags"),
             ],
             extra_link_args=["-pthread", *(pkg_config("--libs") or ["-ljpeg"]), "-lm"],

@@ -27,7 +27,7 @@ case $what in
 fuzz)
     need clang
     # shellcheck disable=SC2086 # several files
-    clang -std=c11 -g -O1 -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined \
+    clang -std=c11 -fwrapv -g -O1 -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined \
         -fno-sanitize-recover=undefined -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION \
         -o "$out/fuzz" "$here/target.c" $sources -ljpeg -lm -pthread
     # A thousand small allocations are usual, 2 GB in one are not.
@@ -37,7 +37,7 @@ fuzz)
 memcheck)
     need valgrind
     # shellcheck disable=SC2086
-    cc -std=c11 -g -O2 -o "$out/replay" "$here/replay.c" "$here/target.c" $sources -ljpeg -lm -pthread
+    cc -std=c11 -fwrapv -g -O2 -o "$out/replay" "$here/replay.c" "$here/target.c" $sources -ljpeg -lm -pthread
     # Those of fuzzing are many: some of them, always the same.
     valgrind --quiet --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite \
         "$out/replay" "$out/seeds"/* $(ls "$out/corpus" | sort | head -300 | sed "s|^|$out/corpus/|")

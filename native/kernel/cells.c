@@ -1,17 +1,13 @@
 /* From coefficients to pixels, by the arithmetic of libjpeg (jidctint.c, jidctred.c, jdsample.c,
    jdcolor.c), whose results these are, bit by bit.
 
-   This is for any processor; compilers make vector code of it where they can, from vector types where
-   they do not see them by themselves. */
+   This is for any processor; compilers make vector code of it where they can. */
 
 #include "cells.h"
 
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
-
-typedef int32_t ints __attribute__((vector_size(32)));
-typedef int16_t shorts8 __attribute__((vector_size(16)));
 
 enum { BITS = 13, MORE_BITS = 2 };
 
@@ -22,68 +18,50 @@ INLINE uint8_t limited(int32_t value) {
 
 #define DESCALED(value, bits) (((value) + (1 << ((bits)-1))) >> (bits))
 
-/* One pass over eight rows or columns at once. */
-INLINE void invert_once(ints v[8], int bits) {
-  ints z1 = (v[2] + v[6]) * 4433, t2 = z1 - v[6] * 15137, t3 = z1 + v[2] * 6270;
-  ints t0 = (v[0] + v[4]) * (1 << BITS), t1 = (v[0] - v[4]) * (1 << BITS);
-  ints t10 = t0 + t3, t13 = t0 - t3, t11 = t1 + t2, t12 = t1 - t2;
-  ints z5 = (v[7] + v[3] + v[5] + v[1]) * 9633;
-  ints z3 = z5 - (v[7] + v[3]) * 16069, z4 = z5 - (v[5] + v[1]) * 3196, z2 = (v[5] + v[3]) * -20995;
-  z1 = (v[7] + v[1]) * -7373;
-  t0 = v[7] * 2446 + z1 + z3;
-  t1 = v[5] * 16819 + z2 + z4;
-  t2 = v[3] * 25172 + z2 + z3;
-  t3 = v[1] * 12299 + z1 + z4;
-  v[0] = DESCALED(t10 + t3, bits);
-  v[7] = DESCALED(t10 - t3, bits);
-  v[1] = DESCALED(t11 + t2, bits);
-  v[6] = DESCALED(t11 - t2, bits);
-  v[2] = DESCALED(t12 + t1, bits);
-  v[5] = DESCALED(t12 - t1, bits);
-  v[3] = DESCALED(t13 + t0, bits);
-  v[4] = DESCALED(t13 - t0, bits);
-}
-
-#define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, (ints){__VA_ARGS__})
-
-INLINE void transpose(ints v[8]) {
-  ints a[8], b[8];
-  for (int n = 0; n < 8; n += 2) {
-    a[n] = SHUFFLED(v[n], v[n + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-    a[n + 1] = SHUFFLED(v[n], v[n + 1], 2, 10, 3, 11, 6, 14, 7, 15);
-  }
-  for (int n = 0; n < 8; n += 4)
-    for (int k = 0; k < 2; k++) {
-      b[n + 2 * k] = SHUFFLED(a[n + k], a[n + k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-      b[n + 2 * k + 1] = SHUFFLED(a[n + k], a[n + k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-    }
-  for (int n = 0; n < 4; n++) {
-    v[n] = SHUFFLED(b[n], b[n + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-    v[n + 4] = SHUFFLED(b[n], b[n + 4], 4, 5, 6, 7, 12, 13, 14, 15);
-  }
-}
-
-static void invert(int16_t *coefficients, const int16_t *quantization, uint8_t *out,
-                   ptrdiff_t row) {
-  ints v[8];
+/* One pass over eight columns, side by side. */
+static void invert_once(int32_t v[8][8], int bits) {
   for (int n = 0; n < 8; n++) {
-    shorts8 line, by;
-    memcpy(&line, coefficients + 8 * n, sizeof line);
-    memcpy(&by, quantization + 8 * n, sizeof by);
-    v[n] = __builtin_convertvector(line * by, ints);
+    int32_t z1 = (v[2][n] + v[6][n]) * 4433, t2 = z1 - v[6][n] * 15137, t3 = z1 + v[2][n] * 6270;
+    int32_t t0 = (v[0][n] + v[4][n]) * (1 << BITS), t1 = (v[0][n] - v[4][n]) * (1 << BITS);
+    int32_t t10 = t0 + t3, t13 = t0 - t3, t11 = t1 + t2, t12 = t1 - t2;
+    int32_t z5 = (v[7][n] + v[3][n] + v[5][n] + v[1][n]) * 9633;
+    int32_t z3 = z5 - (v[7][n] + v[3][n]) * 16069, z4 = z5 - (v[5][n] + v[1][n]) * 3196;
+    int32_t z2 = (v[5][n] + v[3][n]) * -20995;
+    z1 = (v[7][n] + v[1][n]) * -7373;
+    t0 = v[7][n] * 2446 + z1 + z3;
+    t1 = v[5][n] * 16819 + z2 + z4;
+    t2 = v[3][n] * 25172 + z2 + z3;
+    t3 = v[1][n] * 12299 + z1 + z4;
+    v[0][n] = DESCALED(t10 + t3, bits);
+    v[7][n] = DESCALED(t10 - t3, bits);
+    v[1][n] = DESCALED(t11 + t2, bits);
+    v[6][n] = DESCALED(t11 - t2, bits);
+    v[2][n] = DESCALED(t12 + t1, bits);
+    v[5][n] = DESCALED(t12 - t1, bits);
+    v[3][n] = DESCALED(t13 + t0, bits);
+    v[4][n] = DESCALED(t13 - t0, bits);
   }
+}
+
+static void transpose(int32_t v[8][8]) {
+  for (int n = 0; n < 8; n++)
+    for (int k = 0; k < n; k++) {
+      int32_t other = v[n][k];
+      v[n][k] = v[k][n];
+      v[k][n] = other;
+    }
+}
+
+static void invert(int16_t *coefficients, const int16_t *quantization, uint8_t *out, ptrdiff_t row) {
+  int32_t v[8][8];
+  for (int n = 0; n < 64; n++) v[n / 8][n % 8] = (int16_t)(coefficients[n] * quantization[n]);
   memset(coefficients, 0, 64 * sizeof *coefficients);
   invert_once(v, BITS - MORE_BITS);
   transpose(v);
   invert_once(v, BITS + MORE_BITS + 3);
   transpose(v);
-  for (int n = 0; n < 8; n++, out += row) {
-    ints value = v[n] + 128;
-    value &= ~(value < 0);
-    value = (value & (value <= 255)) | ((value > 255) & 255);
-    shorts8 narrow = __builtin_convertvector(value, shorts8);
-    for (int k = 0; k < 8; k++) out[k] = (uint8_t)narrow[k];
-  }
+  for (int n = 0; n < 8; n++, out += row)
+    for (int k = 0; k < 8; k++) out[k] = limited(v[n][k]);
 }
 
 /* Two bytes, and four, are written as one number, which compilers make vectors of. */
