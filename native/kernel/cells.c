@@ -43,6 +43,14 @@ static void invert_once(int32_t v[8][8], int bits) {
   }
 }
 
+/* Limits them to 16 bits, as vector code does; those of pictures never need it. */
+static void saturate(int32_t v[8][8]) {
+  for (int n = 0; n < 64; n++) {
+    int32_t *value = &v[n / 8][n % 8];
+    *value = *value < INT16_MIN ? INT16_MIN : *value > INT16_MAX ? INT16_MAX : *value;
+  }
+}
+
 static void transpose(int32_t v[8][8]) {
   for (int n = 0; n < 8; n++)
     for (int k = 0; k < n; k++) {
@@ -57,6 +65,7 @@ static void invert(int16_t *coefficients, const int16_t *quantization, uint8_t *
   for (int n = 0; n < 64; n++) v[n / 8][n % 8] = (int16_t)(coefficients[n] * quantization[n]);
   memset(coefficients, 0, 64 * sizeof *coefficients);
   invert_once(v, BITS - MORE_BITS);
+  saturate(v);
   transpose(v);
   invert_once(v, BITS + MORE_BITS + 3);
   transpose(v);
