@@ -141,7 +141,7 @@ enum status decode_part(struct workspace *space, struct bytes file, int eighths,
   }
   if (jpeg->num_components == 4) cmyk_to_rgb(pixels, (size_t)width * (size_t)out->rows);
   out->data = pixels + (ptrdiff_t)(left - begin) * channels;
-  int whole = has_end(jpeg);
+  int whole = jpeg->output_scanline < jpeg->output_height ? has_end(jpeg) : jpeg_finish_decompress(jpeg);
   jpeg_destroy_decompress(jpeg);
   return whole ? DONE : DAMAGED;
 }
