@@ -13,6 +13,7 @@ python=$2
 here=$(dirname "$0")
 out=$here/../build/fuzz
 sources=$(ls "$here"/../kernel/*.c | grep -v /module.c)
+exact=-DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION # no buffer is larger than was asked for
 
 need() {
     type "$1" >/dev/null 2>&1 && return
@@ -28,16 +29,15 @@ fuzz)
     need clang
     # shellcheck disable=SC2086 # several files
     clang -std=c11 -fwrapv -g -O1 -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined \
-        -fno-sanitize-recover=undefined -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION \
+        -fno-sanitize-recover=undefined $exact \
         -o "$out/fuzz" "$here/target.c" $sources -ljpeg -lm -pthread
-    # A thousand small allocations are usual, 2 GB in one are not.
     "$out/fuzz" -max_total_time="$3" -timeout=20 -max_len=16384 -print_final_stats=1 \
         -artifact_prefix="$out/broken/" "$out/corpus" "$out/seeds"
     ;;
 memcheck)
     need valgrind
     # shellcheck disable=SC2086
-    cc -std=c11 -fwrapv -g -O2 -o "$out/replay" "$here/replay.c" "$here/target.c" $sources -ljpeg -lm -pthread
+    cc -std=c11 -fwrapv -g -O2 $exact -o "$out/replay" "$here/replay.c" "$here/target.c" $sources -ljpeg -lm -pthread
     # Those of fuzzing are many: some of them, always the same.
     valgrind --quiet --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite \
         "$out/replay" "$out/seeds"/* $(ls "$out/corpus" | sort | head -300 | sed "s|^|$out/corpus/|")

@@ -427,6 +427,16 @@ static int decode_cells(struct ordinary *jpeg, const struct cells *cells, struct
   return decode_cells_anywhere(jpeg, cells, bits, across, part);
 }
 
+/* Returns whether the file has an end, behind the rows that are not decoded: one that was cut short is
+   shown by nobody, whatever of it is wanted. */
+static int has_end(const uint8_t *at, const uint8_t *end) {
+  while ((at = memchr(at, 0xFF, (size_t)(end - at))) && end - at >= 2) {
+    if (at[1] && at[1] != 0xFF) return at[1] == 0xD9;
+    at++;
+  }
+  return 0;
+}
+
 /* --- the picture --- */
 
 /* Repeats the first and last column that the picture has, for what is smoothed with neighbours. */
@@ -514,7 +524,7 @@ enum status decode_ordinary(struct workspace *space, struct bytes file, int eigh
 
   const struct cells *cells = BEST_OF(avx2_cells, plain_cells);
   struct bits bits = {.at = coded, .end = file.data + file.size};
-  if (!decode_cells(jpeg, cells, &bits, across, mcus)) return UNABLE;
+  if (!decode_cells(jpeg, cells, &bits, across, mcus) || !has_end(bits.at, bits.end)) return UNABLE;
 
   for (int n = 1; n < jpeg->count; n++) {
     struct component *component = &jpeg->components[n];

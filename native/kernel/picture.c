@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <jpeglib.h>
 
@@ -72,6 +73,21 @@ static int can_be_reduced(j_decompress_ptr jpeg) {
          across != 3 && down <= 2 && across * down <= 4;
 }
 
+/* Returns whether the file has an end, behind the rows that are not decoded: one that was cut short is
+   shown by nobody, whatever of it is wanted. */
+static int has_end(j_decompress_ptr jpeg) {
+  if (jpeg_input_complete(jpeg)) return 1;
+  const uint8_t *at = jpeg->src->next_input_byte, *stop = at + jpeg->src->bytes_in_buffer;
+  int marker = jpeg->unread_marker;
+  while (marker == 0 || (marker >= JPEG_RST0 && marker <= JPEG_RST0 + 7)) {
+    at = memchr(at, 0xFF, (size_t)(stop - at));
+    if (!at || stop - at < 2) return 0;
+    marker = at[1] == 0xFF ? 0 : at[1]; /* padding; and 0 stands behind an 0xFF of the pixels */
+    at++;
+  }
+  return marker == JPEG_EOI;
+}
+
 enum status decode_part(struct workspace *space, struct bytes file, int eighths, struct part part,
                         int grey, struct pixels *out) {
   struct decoder *decoder = space->decoder;
@@ -124,7 +140,8 @@ enum status decode_part(struct workspace *space, struct bytes file, int eighths,
     row += (int)jpeg_read_scanlines(jpeg, rows, (JDIMENSION)ahead);
   }
   if (jpeg->num_components == 4) cmyk_to_rgb(pixels, (size_t)width * (size_t)out->rows);
-  jpeg_destroy_decompress(jpeg);
   out->data = pixels + (ptrdiff_t)(left - begin) * channels;
-  return DONE;
+  int whole = jpeg->output_scanline < jpeg->output_height ? has_end(jpeg) : jpeg_finish_decompress(jpeg);
+  jpeg_destroy_decompress(jpeg);
+  return whole ? DONE : DAMAGED;
 }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -45,6 +47,15 @@ def expected(root: Path) -> set[str]:
         for path in (root / folder).rglob("*.py")
     }
     return sources | {"fastconv/__init__.py", "fastconv/__main__.py", "fastconv/py.typed"}
+
+
+def kernel_sources(root: Path) -> set[str]:
+    """Returns what the kernel is built of, as places in the repository."""
+    native = root / "native"
+    files = [native / name for name in ("LICENSE", "README.md", "pyproject.toml", "setup.py")]
+    for folder in (native / "kernel", native / "src" / "fastconv_native", native / "fuzz"):
+        files += [path for path in folder.iterdir() if path.is_file()]
+    return {path.relative_to(root).as_posix() for path in files}
 
 
 @pytest.mark.parametrize("name", LINKS)
@@ -107,6 +118,31 @@ def test_the_sdist_gives_the_same_wheel(root: Path, wheel: Path, tmp_path: Path)
     assert (source / "tests" / "conftest.py").is_file()
     assert not (source / "src" / "fastconv" / "loaders").exists()
     assert contents(build(source, "wheel", tmp_path / "again")) == contents(wheel)
+
+
+def test_the_sdist_has_the_sources_of_the_kernel_and_nothing_that_was_made_of_them(
+    root: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(build(root, "sdist", tmp_path)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    found = {name for name in names if name.startswith("native/")}
+    assert found >= kernel_sources(root)
+    made = ("native/build/", ".so", ".o")
+    assert [name for name in found if name.startswith(made) or name.endswith(made)] == []
+    assert not any(".egg-info" in name for name in found)
+
+
+def test_the_kernel_has_an_sdist_of_its_own_with_all_that_it_is_built_of(
+    root: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "native"
+    shutil.copytree(root / "native", source, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    code = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    with tarfile.open(tmp_path / "fastconv_native-0.1.0.tar.gz") as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert names >= {name.removeprefix("native/") for name in kernel_sources(root)}
 
 
 def test_every_required_package_is_pinned(root: Path) -> None:
