@@ -427,11 +427,15 @@ static int decode_cells(struct ordinary *jpeg, const struct cells *cells, struct
   return decode_cells_anywhere(jpeg, cells, bits, across, part);
 }
 
-/* Returns whether the file has an end, behind the rows that are not decoded: one that was cut short is
-   shown by nobody, whatever of it is wanted. */
-static int has_end(const uint8_t *at, const uint8_t *end) {
+/* Returns whether what follows is as it should be: there is an end, behind the rows that are not
+   decoded, as one that was cut short is shown by nobody, whatever of it is wanted; and it follows at
+   once where all rows are. */
+static int ends_well(const struct bits *bits, int all) {
+  const uint8_t *at = bits->at, *end = bits->end;
+  if (all && (bits->count - bits->made_up >= 8 || end - at < 2 || at[0] != 0xFF)) return 0;
   while ((at = memchr(at, 0xFF, (size_t)(end - at))) && end - at >= 2) {
     if (at[1] && at[1] != 0xFF) return at[1] == 0xD9;
+    if (all) return 0;
     at++;
   }
   return 0;
@@ -524,7 +528,9 @@ enum status decode_ordinary(struct workspace *space, struct bytes file, int eigh
 
   const struct cells *cells = BEST_OF(avx2_cells, plain_cells);
   struct bits bits = {.at = coded, .end = file.data + file.size};
-  if (!decode_cells(jpeg, cells, &bits, across, mcus) || !has_end(bits.at, bits.end)) return UNABLE;
+  if (!decode_cells(jpeg, cells, &bits, across, mcus)) return UNABLE;
+  if (bits.count <= 56) refill_slowly(&bits); /* up to the end, where that is near */
+  if (!ends_well(&bits, mcus.bottom == down && mcus.right == across)) return UNABLE;
 
   for (int n = 1; n < jpeg->count; n++) {
     struct component *component = &jpeg->components[n];
