@@ -171,6 +171,8 @@ def files() -> dict[str, bytes]:
     scrambled[-600:-500] = bytes(range(100))  # Pillow makes something of it
     found |= {
         "arithmetic.jpg": ARITHMETIC,
+        "padded.jpg": encoded(picture(2)) + bytes(100),
+        "with-more-behind.jpg": encoded(picture(2)) + b"something else",
         "scrambled.jpg": bytes(scrambled),
         "progressive.jpg": encoded(picture(1), progressive=True),
         "restarts.jpg": encoded(picture(2), restart_marker_blocks=2),
@@ -261,10 +263,10 @@ def test_batches_are_the_same(
     assert kernel.done == 0
     switch(True)
     assert_equal(two_epochs("threads", 2), expected)
-    assert kernel.done > len(files()) // 2
+    assert kernel.done > 10
     kernel.done = 0
     assert_equal(two_epochs("processes", 0), expected)
-    assert kernel.done > len(files()) // 2
+    assert kernel.done > 10
 
 
 def test_worker_processes_use_it(good: Path, switch: Callable[[bool], None]) -> None:
