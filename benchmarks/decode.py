@@ -2,11 +2,12 @@
 
     python benchmarks/decode.py --photos FOLDER
 
-The bytes are in memory; nothing is loaded, and no batch is made. fastconv's decoders are compared
-with Pillow, used as torchvision uses it for an ImageFolder: in one thread, in two threads of one
-process, and in two processes. Then each step is measured by itself, with what else could do it, and
-how far the pixels lie from those of torchvision.transforms.v2, which resizes the whole picture with
-the same operator of torch. Processor time is that of all threads and processes together.
+The bytes are in memory; nothing is loaded. fastconv's decoders, and its kernel in C where that is
+installed, are compared with Pillow, used as torchvision uses it for an ImageFolder: in one thread,
+in two threads of one process, and in two processes. Then each step is measured by itself, with what
+else could do it, and how far the pixels lie from those of torchvision.transforms.v2, which resizes
+the whole picture with the same operator of torch. Processor time is that of all threads and
+processes together.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from common import (
 from peers import images
 from PIL import Image
 
-from fastconv.loaders import CenterCrop, RandomResizedCrop, jpeg, resize
+from fastconv.loaders import CenterCrop, RandomResizedCrop, jpeg, native, resize
 from fastconv.loaders.decode import decode_with
 from fastconv.loaders.decoders import Decoder, Geometry
 from fastconv.loaders.draws import draws
@@ -64,6 +65,9 @@ DECODERS: dict[str, Decoder] = {
 }
 MEASURED = tuple(DECODERS)[:2]
 """The others are there for their pixels: for them most photos are reduced while being decoded."""
+
+BATCH = 64
+"""Images that the kernel gets at once."""
 
 
 class Sample(NamedTuple):
@@ -97,6 +101,17 @@ def with_fastconv(decoder: Decoder, todo: Sequence[Sample]) -> None:
     out = np.empty((*decoder.out_size, 3), np.uint8)
     for data, draw in todo:
         decode_with(data, decoder, draw, out)
+
+
+def with_kernel(decoder: Decoder, todo: Sequence[Sample], threads: int) -> None:
+    """Makes images by the kernel, batch by batch; those that it cannot do without it."""
+    assert decoder.out_size is not None
+    out = np.empty((BATCH, *decoder.out_size, 3), np.uint8)
+    for start in range(0, len(todo), BATCH):
+        files, numbers = zip(*todo[start : start + BATCH], strict=True)
+        done = native.decode(files, decoder, numbers, out[: len(files)], threads=threads)
+        for place in np.flatnonzero(~done).tolist():
+            decode_with(files[place], decoder, numbers[place], out[place])
 
 
 def with_pillow(decoder: Decoder, todo: Sequence[Sample]) -> None:
@@ -182,6 +197,9 @@ def measure_images(
         "fastconv, 2 threads": lambda: in_two_threads(ours, todo),
         "fastconv, 2 processes": lambda: in_two_processes(ours, todo),
     }
+    if native.kernel() is not None:
+        ways["the kernel"] = partial(with_kernel, decoder, todo, 1)
+        ways["the kernel, 2 threads"] = partial(with_kernel, decoder, todo, 2)
     contestants = {way: partial(timed, work, len(todo)) for way, work in ways.items()}
     found = interleaved(contestants, rounds)
     table = Table(

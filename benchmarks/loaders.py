@@ -79,7 +79,7 @@ class Loader:
 
 PILLOW = "ImageFolder, DataLoader, Pillow"
 TORCHVISION = "torchvision ImageFolder, DataLoader"
-LIMIT = "the decoder of FastLoader alone"
+LIMIT = "the kernel alone"
 LOADERS = {
     PILLOW: Loader("pillow_folder"),
     LIMIT: Loader("fastconv_limit"),
@@ -87,6 +87,7 @@ LOADERS = {
         f"FastLoader, {title}": Loader("fastconv_loaders", "threads", title)
         for title in sorted(FORMATS)
     },
+    "FastLoader, LMDB, without the kernel": Loader("fastconv_loaders", "python", "LMDB"),
     "FastLoader, raw folder": Loader("fastconv_loaders", "threads"),
     "fastconv Dataset, DataLoader, LMDB": Loader("fastconv_loaders", "processes", "LMDB"),
     TORCHVISION: Loader("torchvision_folder", "pillow", needs="torchvision"),
@@ -223,7 +224,7 @@ def compared(
         "min to max",
         "times the first",
         "min to max",
-        "of the decoder alone",
+        "of the kernel alone",
         "CPU ms an image",
         "min to max",
         "times less CPU",

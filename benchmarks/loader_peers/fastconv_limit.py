@@ -1,10 +1,11 @@
-"""What a loader of fastconv could reach: its decoder, called by threads on bytes in memory.
+"""What a loader of fastconv could reach: its kernel, called by threads on bytes in memory.
 
 There is no loader: no batch is put together, nothing is read, and no thread waits for another.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from queue import SimpleQueue
 import numpy as np
 import numpy.typing as npt
 
-from fastconv.loaders.decode import decode_with
+from fastconv.loaders import native
 from fastconv.loaders.decoders import Decoder
 from fastconv.loaders.draws import draws
 from loader_peers.fastconv_loaders import decoder
@@ -25,26 +26,28 @@ IMPORTS = ("fastconv.loaders.decode", "fastconv.loaders.jpeg", "fastconv.loaders
 MOST = 4096
 """Images that are held in memory."""
 
-Sample = tuple[bytes, list[float]]
-
 
 def batches(options: Options) -> Iterator[tuple[npt.NDArray[np.uint8], list[int]]]:
-    """Yields whenever as many images were decoded as a batch has; each thread has one place."""
+    """Yields whenever as many images were decoded as a batch has; each thread makes a part of it.
+
+    Raises:
+        RuntimeError: The kernel is not installed.
+    """
+    if native.kernel() is None:
+        raise RuntimeError("fastconv_native is not installed")
     wanted = decoder(options.geometry)
     paths = [path for path, _ in images(options.photos)]
     random.Random(0).shuffle(paths)
     stored = [contents(path) for path in paths[:MOST]]
     numbers = draws(0, 0, np.arange(len(stored)), wanted.draws).tolist()
-    samples = list(zip(stored, numbers, strict=True))
     done: SimpleQueue[None] = SimpleQueue()
-    part = options.batch // options.workers
     images_ = np.empty((options.batch, SIZE, SIZE, 3), np.uint8)
-    for number in range(options.workers):
-        mine = samples[number :: options.workers]
-        place = images_[number * part]
+    for first in range(options.workers):
+        mine = slice(first, None, options.workers)
         threading.Thread(
-            target=_decode, args=(mine, wanted, place, part, done), daemon=True
-        ).start()
+            target=_decode, args=(stored[mine], numbers[mine], wanted, images_[mine], done),
+            daemon=True,
+        ).start()  # fmt: skip
     while True:
         for _ in range(options.workers):
             done.get()
@@ -52,18 +55,15 @@ def batches(options: Options) -> Iterator[tuple[npt.NDArray[np.uint8], list[int]
 
 
 def _decode(
-    samples: Sequence[Sample],
+    files: Sequence[bytes],
+    numbers: Sequence[Sequence[float]],
     wanted: Decoder,
-    place: npt.NDArray[np.uint8],
-    part: int,
+    out: npt.NDArray[np.uint8],
     done: SimpleQueue[None],
 ) -> None:
     """Decodes for ever, and says so after each part of a batch."""
-    left = part
+    places = itertools.cycle(range(len(files)))
     while True:
-        for data, draw in samples:
-            decode_with(data, wanted, draw, place)
-            left -= 1
-            if not left:
-                done.put(None)
-                left = part
+        part = [next(places) for _ in out]
+        native.decode([files[n] for n in part], wanted, [numbers[n] for n in part], out)
+        done.put(None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -22,8 +23,10 @@ def decoder(geometry: Geometry) -> Decoder:
 
 
 def batches(options: Options) -> Iterator[Any]:
-    """Yields batches; the ways are "threads" and "processes", and "stored": threads, with images
-    that have the size already."""
+    """Yields batches; the ways are "threads" and "processes", "python": threads without the kernel,
+    and "stored": threads, with images that have the size already."""
+    if options.way == "python":
+        os.environ["FASTCONV_NATIVE"] = "0"
     kind: Literal["threads", "processes"] = "processes" if options.way == "processes" else "threads"
     decode = CenterCrop(SIZE) if options.way == "stored" else decoder(options.geometry)
     loader = make_loader(

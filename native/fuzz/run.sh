@@ -28,7 +28,7 @@ case $what in
 fuzz)
     need clang
     # shellcheck disable=SC2086 # several files
-    clang -std=c11 -g -O1 -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined \
+    clang -std=c11 -fwrapv -g -O1 -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined \
         -fno-sanitize-recover=undefined $exact \
         -o "$out/fuzz" "$here/target.c" $sources -ljpeg -lm -pthread
     "$out/fuzz" -max_total_time="$3" -timeout=20 -max_len=16384 -print_final_stats=1 \
@@ -37,7 +37,7 @@ fuzz)
 memcheck)
     need valgrind
     # shellcheck disable=SC2086
-    cc -std=c11 -g -O2 $exact -o "$out/replay" "$here/replay.c" "$here/target.c" $sources -ljpeg -lm -pthread
+    cc -std=c11 -fwrapv -g -O2 $exact -o "$out/replay" "$here/replay.c" "$here/target.c" $sources -ljpeg -lm -pthread
     # Those of fuzzing are many: some of them, always the same.
     valgrind --quiet --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite \
         "$out/replay" "$out/seeds"/* $(ls "$out/corpus" | sort | head -300 | sed "s|^|$out/corpus/|")

@@ -10,11 +10,12 @@ enum { MOST_PIXELS_OF_A_SIDE = 1 << 20 };
 
 struct workspace *new_workspace(void) {
   struct workspace *space = calloc(1, sizeof *space);
-  if (space && !(space->decoder = new_decoder())) {
-    free(space);
-    return NULL;
-  }
-  return space;
+  if (!space) return NULL;
+  space->decoder = new_decoder();
+  space->ordinary = new_ordinary();
+  if (space->decoder && space->ordinary) return space;
+  free_workspace(space);
+  return NULL;
 }
 
 void free_workspace(struct workspace *space) {
@@ -22,6 +23,7 @@ void free_workspace(struct workspace *space) {
                           &space->wide,       &space->across, &space->row};
   for (size_t n = 0; n < sizeof all / sizeof *all; n++) free(all[n]->data);
   free_decoder(space->decoder);
+  free_ordinary(space->ordinary);
   free(space);
 }
 
@@ -192,7 +194,9 @@ enum status make_image(struct workspace *space, struct bytes file, const struct 
 
   struct pixels pixels;
   part = stored_part(part, job->orientation, turned ? columns : rows, turned ? rows : columns);
-  status = decode_part(space, file, eighths, part, target->channels == 1, &pixels);
+  status = decode_ordinary(space, file, eighths, part, target->channels == 1, &pixels);
+  if (status == UNABLE)
+    status = decode_part(space, file, eighths, part, target->channels == 1, &pixels);
   if (status == DONE && job->orientation != 1) status = turn(&space->turned, &pixels, job->orientation);
   if (status != DONE) return status;
   if (target->channels == 1 && pixels.channels == 4) make_grey(&pixels);

@@ -1,10 +1,13 @@
 /* One image: from the bytes of a JPEG to its place in a batch.
 
    header.c    what a JPEG says of itself
-   picture.c   as much of its pixels as is needed, by libjpeg-turbo
+   ordinary.c  as much of its pixels as is needed, for JPEGs as nearly all are
+   cells.c     its inner loops, for any processor; cells_avx2.c for those with AVX2
+   picture.c   the same for all other JPEGs, by libjpeg-turbo
    resize.c    antialiased resizing, by torch's arithmetic
    rows.c      its inner loops, for any processor; rows_avx2.c for those with AVX2
    image.c     puts them together
+   processor.c what it may use
    batch.c     many images, in several threads
    module.c    what Python sees */
 
@@ -35,6 +38,15 @@ struct header {
 
 void read_header(struct bytes file, struct header *header);
 
+int has_avx2(void);
+int has_bmi2(void);
+#if defined(__x86_64__)
+#define BEST_OF(with_avx2, plain) (has_avx2() ? &(with_avx2) : &(plain))
+#else
+#define BEST_OF(with_avx2, plain) (&(plain))
+#endif
+void use_plain_loops(int plain); /* whatever the processor has; tests compare both */
+
 extern const char library[]; /* that decodes: its name and version */
 
 /* What becomes of one image: a part of it is resized, and a window of that is the result. Where the
@@ -62,6 +74,7 @@ struct memory {
 /* What a thread uses again for each image. */
 struct workspace {
   struct decoder *decoder;
+  struct ordinary *ordinary;
   struct memory picture, turned, weights[2], wide, across, row;
   struct workspace *next;
 };
@@ -80,6 +93,8 @@ struct pixels {
   int channels;
 };
 
+struct ordinary *new_ordinary(void);
+void free_ordinary(struct ordinary *jpeg);
 struct decoder *new_decoder(void);
 void free_decoder(struct decoder *decoder);
 
@@ -92,6 +107,10 @@ struct part {
    channel if `grey` is set and the picture has no colours. */
 enum status decode_part(struct workspace *space, struct bytes file, int eighths, struct part part,
                         int grey, struct pixels *out);
+
+/* The same, of an ordinary JPEG; UNABLE for all others and damaged ones. */
+enum status decode_ordinary(struct workspace *space, struct bytes file, int eighths, struct part part,
+                            int grey, struct pixels *out);
 
 /* How one axis is resized. */
 struct axis {
@@ -130,8 +149,6 @@ struct rows {
 };
 
 extern const struct rows plain_rows, avx2_rows;
-const struct rows *best_rows(void);
-void use_plain_loops(int plain); /* whatever the processor has; tests compare both */
 
 /* Resizes pixels, the first of which are the `lowest` ones of the weights, into the target. */
 enum status resize(struct workspace *space, const struct pixels *source, const struct weights *down,

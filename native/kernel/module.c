@@ -153,7 +153,7 @@ no_jobs:
 
 static PyObject *about(PyObject *self, PyObject *args) {
   (void)self, (void)args;
-  return PyUnicode_FromFormat("%s, %s", library, best_rows() == &plain_rows ? "plain C" : "AVX2");
+  return PyUnicode_FromFormat("%s, %s", library, has_avx2() ? "AVX2" : "plain C");
 }
 
 static PyObject *only_plain(PyObject *self, PyObject *object) {

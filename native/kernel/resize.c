@@ -4,7 +4,6 @@
    UpSampleKernel.cpp), which are Pillow's (Resample.c): so are the results, bit by bit. */
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,18 +99,6 @@ enum status weigh(const struct axis *axis, struct memory *memory, struct weights
   return DONE;
 }
 
-static atomic_int plain_only;
-
-void use_plain_loops(int plain) { atomic_store(&plain_only, plain); }
-
-const struct rows *best_rows(void) {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (!atomic_load(&plain_only) && __builtin_cpu_supports("avx2")) return &avx2_rows;
-#endif
-  return &plain_rows;
-}
-
 static void copy_of_colours(const uint8_t *row, uint8_t *out, const struct weights *weights) {
   for (int column = 0; column < weights->count; column++, out += 3)
     memcpy(out, row + 4 * (ptrdiff_t)weights->first[column], 4);
@@ -170,7 +157,7 @@ static enum status go_across(struct workspace *space, const struct rows *rows,
 
 enum status resize(struct workspace *space, const struct pixels *source, const struct weights *down,
                    const struct weights *across, const struct target *target) {
-  const struct rows *rows = best_rows();
+  const struct rows *rows = BEST_OF(avx2_rows, plain_rows);
   int channels = target->channels, size = across->count * channels;
   uint8_t *made = room(&space->across, (size_t)size * (size_t)source->rows);
   uint8_t *line = room(&space->row, (size_t)size);
