@@ -16,6 +16,8 @@ def pictures() -> list[bytes]:
     """Returns the files."""
     chance = random.Random(1)
     found = []
+    exif = Image.Exif()
+    exif[274] = 6
     for width, height in SIZES:
         noise = Image.frombytes("RGB", (width, height), chance.randbytes(3 * width * height))
         smooth = Image.radial_gradient("L").resize((width, height)).convert("RGB")
@@ -26,7 +28,7 @@ def pictures() -> list[bytes]:
                     {"quality": 60, "subsampling": 1, "optimize": True},
                     {"quality": 75, "subsampling": 2, "restart_marker_blocks": 2},
                     {"quality": 75, "subsampling": 2, "progressive": True},
-                    {"quality": 30, "subsampling": "4:1:1"},
+                    {"quality": 30, "subsampling": 2, "exif": exif},
                 ):
                     out = io.BytesIO()
                     picture.convert(mode).save(out, "JPEG", **options)

@@ -1,14 +1,19 @@
 /* One input for libFuzzer: a file, and behind it the numbers that its job is made of.
 
-   The file is decoded by the plain inner loops and by the best ones. Both have to say the same, and
-   to write nothing but the pixels of the result. */
+   The file is decoded by the plain inner loops and by the best ones, and a part of it by the decoder
+   for ordinary JPEGs and by libjpeg-turbo. They have to say the same, and to write nothing but the
+   pixels of the result. */
 
+#include <setjmp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <jpeglib.h>
+
 #include "../kernel/kernel.h"
 
-enum { NUMBERS = 16, MOST_PIXELS = 1 << 20, MOST_SIDE = 96, UNTOUCHED = 0xA5 };
+enum { NUMBERS = 16, MOST_PIXELS = 1 << 20, MOST_SIDE = 96, UNTOUCHED = 0xA5, MOST_COEFFICIENT = 1400 };
 
 static int32_t below(const uint8_t *number, int32_t most) {
   return most > 0 ? (int32_t)((number[0] | (uint32_t)number[1] << 8) % (uint32_t)most) : 0;
@@ -61,6 +66,69 @@ static enum status make(struct workspace *space, struct bytes file, const struct
   return make_image(space, file, job, MOST_PIXELS, &target);
 }
 
+static jmp_buf back;
+
+static void go_back(j_common_ptr jpeg) {
+  (void)jpeg;
+  longjmp(back, 1);
+}
+
+static void say_nothing(j_common_ptr jpeg, int level) { (void)jpeg, (void)level; }
+
+/* Returns whether all coefficients are such as pictures have. Of others libjpeg-turbo's own vector
+   code and plain code make different pixels. */
+static int is_in_range(struct bytes file) {
+  struct jpeg_error_mgr errors;
+  static struct jpeg_decompress_struct jpeg;
+  jpeg.err = jpeg_std_error(&errors);
+  errors.error_exit = go_back;
+  errors.emit_message = say_nothing;
+  volatile int found = 1;
+  if (!setjmp(back)) {
+    jpeg_create_decompress(&jpeg);
+    jpeg_mem_src(&jpeg, file.data, file.size);
+    jpeg_read_header(&jpeg, TRUE);
+    jvirt_barray_ptr *all = jpeg_read_coefficients(&jpeg);
+    for (int n = 0; n < jpeg.num_components; n++) {
+      const jpeg_component_info *part = &jpeg.comp_info[n];
+      for (JDIMENSION y = 0; y < part->height_in_blocks; y++) {
+        JBLOCKARRAY row = jpeg.mem->access_virt_barray((j_common_ptr)&jpeg, all[n], y, 1, FALSE);
+        for (JDIMENSION x = 0; x < part->width_in_blocks; x++)
+          for (int k = 0; k < DCTSIZE2; k++)
+            if (abs(row[0][x][k] * part->quant_table->quantval[k]) > MOST_COEFFICIENT) found = 0;
+      }
+    }
+  } else {
+    found = 0;
+  }
+  jpeg_destroy_decompress(&jpeg);
+  return found;
+}
+
+/* Decodes a part by both decoders, if the first one takes it. */
+static void compare_decoders(struct workspace *one, struct workspace *other, struct bytes file,
+                             const struct header *header, const uint8_t *numbers) {
+  int eighths = 1 << (numbers[15] & 3), grey = numbers[15] >> 2 & 1;
+  if (!header->width || (int64_t)header->width * header->height > MOST_PIXELS) return;
+  int columns = (header->width * eighths + 7) / 8, rows = (header->height * eighths + 7) / 8;
+  struct part part = {.top = below(numbers + 2, rows), .left = below(numbers + 3, columns)};
+  part.bottom = part.top + 1 + below(numbers + 4, rows - part.top);
+  part.right = part.left + 1 + below(numbers + 5, columns - part.left);
+  struct pixels own, theirs;
+  if (decode_ordinary(one, file, eighths, part, grey, &own) != DONE) return;
+  enum status status = decode_part(other, file, eighths, part, grey, &theirs);
+  if (status == DAMAGED) return; /* libjpeg-turbo looks at more of the last rows than is wanted */
+  if (status != DONE) abort();
+  if (!is_in_range(file)) return;
+  if (own.rows != theirs.rows || own.columns != theirs.columns || own.channels != theirs.channels)
+    abort();
+  for (int row = 0; row < own.rows; row++)
+    for (int n = 0; n < own.columns * own.channels; n++)
+      if ((own.channels == 1 || n % 4 != 3) &&
+          own.data[row * own.row + n] != theirs.data[row * theirs.row + n])
+        abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size < NUMBERS) return -1;
   uint8_t numbers[NUMBERS];
@@ -83,6 +151,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   enum status best = make(kept, file, &job, channels, planes, 0, other, count);
   if (plain != best || (plain == DONE && memcmp(one, other, count))) abort();
 
+  compare_decoders(fresh, kept, file, &header, numbers);
   free_workspace(fresh);
   free(one);
   free(other);

@@ -212,7 +212,7 @@ static const uint8_t *read_headers(struct ordinary *jpeg, struct bytes file) {
       if (jpeg->count == 3 && !colours) return NULL;
       return read_scan(jpeg, block, inside, ids) ? data + at : NULL;
     } else if (marker == 0xE0) {
-      if (inside >= 12 && !memcmp(block, "JFIF\0", 5)) jfif = 1;
+      if (inside >= 14 && !memcmp(block, "JFIF\0", 5)) jfif = 1;
     } else if (marker == 0xEE) {
       if (inside >= 12 && !memcmp(block, "Adobe", 5)) adobe = block[11];
     } else if (marker != 0xFE && (marker & 0xF0) != 0xE0) {
@@ -505,8 +505,9 @@ enum status decode_ordinary(struct workspace *space, struct bytes file, int eigh
     if (n && eighths < 8 && most_across == 2 && most_down == 2) component->size *= 2;
     component->expand_across = mcu_width / (component->across * component->size);
     component->expand_down = mcu_height / (component->down * component->size);
-    if (component->expand_across == 2 && eighths == 1) return UNABLE; /* libjpeg smooths nothing */
     component->width = divided(jpeg->width * component->across * component->size, most_across * 8);
+    if (component->expand_across == 2 && (eighths == 1 || component->width <= 2))
+      return UNABLE; /* libjpeg smooths nothing */
     component->height = divided(jpeg->height * component->down * component->size, most_down * 8);
     component->left = mcus.left * component->across * component->size;
     component->top = mcus.top * component->down * component->size;

@@ -34,7 +34,7 @@ from fastconv.loaders.draws import draws
 Pixels = npt.NDArray[np.uint8]
 Layout = Literal["pixels", "planes", "every other"]
 
-SIZES = [(1, 1), (1, 9), (8, 8), (15, 2), (17, 31), (33, 16), (70, 53)]
+SIZES = [(1, 1), (1, 9), (8, 8), (15, 2), (16, 16), (17, 31), (33, 16), (70, 53)]
 
 
 def picture(width: int, height: int) -> Image.Image:
@@ -111,6 +111,8 @@ DECODERS: list[Decoder] = [
     CenterCrop((7, 40), resize=12),
     CenterCrop((30, 11), resize=(40, 90)),
     Resize((9, 14)),
+    Resize((4, 4)),
+    Resize((2, 2)),
     Resize((80, 1)),
     RandomHorizontalFlip(1.0, Resize((33, 33))),
     RandomResizedCrop(16, flip=0.5),
