@@ -43,12 +43,15 @@ static void invert_once(int32_t v[8][8], int bits) {
   }
 }
 
-/* Limits them to 16 bits, as vector code does; those of pictures never need it. */
-static void saturate(int32_t v[8][8]) {
-  for (int n = 0; n < 64; n++) {
-    int32_t *value = &v[n / 8][n % 8];
-    *value = *value < INT16_MIN ? INT16_MIN : *value > INT16_MAX ? INT16_MAX : *value;
-  }
+/* Limits a value to 16 bits, as vector code does; those of pictures never need it. */
+static int32_t saturated(int32_t value) {
+  return value < INT16_MIN ? INT16_MIN : value > INT16_MAX ? INT16_MAX : value;
+}
+
+/* Multiplies them out, and empties the block. */
+static void multiply(int16_t *coefficients, const int16_t *quantization, int32_t v[8][8]) {
+  for (int n = 0; n < 64; n++) v[n / 8][n % 8] = (int16_t)(coefficients[n] * quantization[n]);
+  memset(coefficients, 0, 64 * sizeof *coefficients);
 }
 
 static void transpose(int32_t v[8][8]) {
@@ -60,12 +63,11 @@ static void transpose(int32_t v[8][8]) {
     }
 }
 
-static void invert(int16_t *coefficients, const int16_t *quantization, uint8_t *out, ptrdiff_t row) {
+static void invert_8(int16_t *coefficients, const int16_t *quantization, uint8_t *out, ptrdiff_t row) {
   int32_t v[8][8];
-  for (int n = 0; n < 64; n++) v[n / 8][n % 8] = (int16_t)(coefficients[n] * quantization[n]);
-  memset(coefficients, 0, 64 * sizeof *coefficients);
+  multiply(coefficients, quantization, v);
   invert_once(v, BITS - MORE_BITS);
-  saturate(v);
+  for (int n = 0; n < 64; n++) v[n / 8][n % 8] = saturated(v[n / 8][n % 8]);
   transpose(v);
   invert_once(v, BITS + MORE_BITS + 3);
   transpose(v);
@@ -114,54 +116,54 @@ static void to_colours(const uint8_t *restrict y, const uint8_t *restrict cb, co
   }
 }
 
-const struct cells plain_cells = {invert, double_row, double_rows, to_colours};
+/* Four of eight, `step` numbers apart. */
+static void four_of(const int32_t *in, int step, int bits, int32_t out[4]) {
+  int32_t even = in[0] * (1 << (BITS + 1)), t2 = in[2 * step] * 15137 - in[6 * step] * 6270;
+  int32_t t10 = even + t2, t12 = even - t2;
+  int32_t odd0 = in[7 * step] * -1730 + in[5 * step] * 11893 + in[3 * step] * -17799 + in[step] * 8697;
+  int32_t odd2 = in[7 * step] * -4176 + in[5 * step] * -4926 + in[3 * step] * 7373 + in[step] * 20995;
+  out[0] = DESCALED(t10 + odd2, bits);
+  out[3] = DESCALED(t10 - odd2, bits);
+  out[1] = DESCALED(t12 + odd0, bits);
+  out[2] = DESCALED(t12 - odd0, bits);
+}
 
-void invert_to_4(const int16_t *coefficients, uint8_t *out, ptrdiff_t row) {
-  int32_t made[4][8];
+static void invert_4(int16_t *coefficients, const int16_t *quantization, uint8_t *out, ptrdiff_t row) {
+  int32_t v[8][8], made[4][8], last[4];
+  multiply(coefficients, quantization, v);
   for (int n = 0; n < 8; n++) {
-    const int16_t *in = coefficients + n;
-    if (n == 4) continue; /* the second pass has no use for it */
-    int32_t even = in[0] * (1 << (BITS + 1)), t2 = in[16] * 15137 - in[48] * 6270;
-    int32_t t10 = even + t2, t12 = even - t2;
-    int32_t odd0 = in[56] * -1730 + in[40] * 11893 + in[24] * -17799 + in[8] * 8697;
-    int32_t odd2 = in[56] * -4176 + in[40] * -4926 + in[24] * 7373 + in[8] * 20995;
-    made[0][n] = DESCALED(t10 + odd2, BITS - MORE_BITS + 1);
-    made[3][n] = DESCALED(t10 - odd2, BITS - MORE_BITS + 1);
-    made[1][n] = DESCALED(t12 + odd0, BITS - MORE_BITS + 1);
-    made[2][n] = DESCALED(t12 - odd0, BITS - MORE_BITS + 1);
+    four_of(&v[0][n], 8, BITS - MORE_BITS + 1, last);
+    for (int k = 0; k < 4; k++) made[k][n] = saturated(last[k]);
   }
   for (int n = 0; n < 4; n++, out += row) {
-    const int32_t *in = made[n];
-    int32_t even = in[0] * (1 << (BITS + 1)), t2 = in[2] * 15137 - in[6] * 6270;
-    int32_t t10 = even + t2, t12 = even - t2;
-    int32_t odd0 = in[7] * -1730 + in[5] * 11893 + in[3] * -17799 + in[1] * 8697;
-    int32_t odd2 = in[7] * -4176 + in[5] * -4926 + in[3] * 7373 + in[1] * 20995;
-    out[0] = limited(DESCALED(t10 + odd2, BITS + MORE_BITS + 4));
-    out[3] = limited(DESCALED(t10 - odd2, BITS + MORE_BITS + 4));
-    out[1] = limited(DESCALED(t12 + odd0, BITS + MORE_BITS + 4));
-    out[2] = limited(DESCALED(t12 - odd0, BITS + MORE_BITS + 4));
+    four_of(made[n], 1, BITS + MORE_BITS + 4, last);
+    for (int k = 0; k < 4; k++) out[k] = limited(last[k]);
   }
 }
 
-void invert_to_2(const int16_t *coefficients, uint8_t *out, ptrdiff_t row) {
-  int32_t made[2][8];
+static void two_of(const int32_t *in, int step, int bits, int32_t out[2]) {
+  int32_t even = in[0] * (1 << (BITS + 2));
+  int32_t odd = in[7 * step] * -5906 + in[5 * step] * 6967 + in[3 * step] * -10426 + in[step] * 29692;
+  out[0] = DESCALED(even + odd, bits);
+  out[1] = DESCALED(even - odd, bits);
+}
+
+static void invert_2(int16_t *coefficients, const int16_t *quantization, uint8_t *out, ptrdiff_t row) {
+  int32_t v[8][8], made[2][8], last[2];
+  multiply(coefficients, quantization, v);
   for (int n = 0; n < 8; n++) {
-    const int16_t *in = coefficients + n;
-    if (n && n % 2 == 0) continue;
-    int32_t even = in[0] * (1 << (BITS + 2));
-    int32_t odd = in[56] * -5906 + in[40] * 6967 + in[24] * -10426 + in[8] * 29692;
-    made[0][n] = DESCALED(even + odd, BITS - MORE_BITS + 2);
-    made[1][n] = DESCALED(even - odd, BITS - MORE_BITS + 2);
+    two_of(&v[0][n], 8, BITS - MORE_BITS + 2, last);
+    for (int k = 0; k < 2; k++) made[k][n] = saturated(last[k]);
   }
   for (int n = 0; n < 2; n++, out += row) {
-    const int32_t *in = made[n];
-    int32_t even = in[0] * (1 << (BITS + 2));
-    int32_t odd = in[7] * -5906 + in[5] * 6967 + in[3] * -10426 + in[1] * 29692;
-    out[0] = limited(DESCALED(even + odd, BITS + MORE_BITS + 5));
-    out[1] = limited(DESCALED(even - odd, BITS + MORE_BITS + 5));
+    two_of(made[n], 1, BITS + MORE_BITS + 5, last);
+    for (int k = 0; k < 2; k++) out[k] = limited(last[k]);
   }
 }
 
-void invert_to_1(const int16_t *coefficients, uint8_t *out) {
-  out[0] = limited(DESCALED(coefficients[0], 3));
+void fill_cell(int16_t coefficient, int16_t quantization, int size, uint8_t *out, ptrdiff_t row) {
+  uint8_t level = limited(DESCALED((int16_t)(coefficient * quantization), 3));
+  for (int n = 0; n < size; n++, out += row) memset(out, level, (size_t)size);
 }
+
+const struct cells plain_cells = {invert_8, invert_4, invert_2, double_row, double_rows, to_colours};

@@ -7,9 +7,10 @@
 #include <stdint.h>
 
 struct cells {
-  /* Writes a cell of 8 x 8, and makes the coefficients 0. */
-  void (*invert)(int16_t *coefficients, const int16_t *quantization, uint8_t *out,
-                 ptrdiff_t row);
+  /* Write a cell of 8 x 8, 4 x 4, and 2 x 2, and make the coefficients 0. */
+  void (*invert_8)(int16_t *coefficients, const int16_t *quantization, uint8_t *out, ptrdiff_t row);
+  void (*invert_4)(int16_t *coefficients, const int16_t *quantization, uint8_t *out, ptrdiff_t row);
+  void (*invert_2)(int16_t *coefficients, const int16_t *quantization, uint8_t *out, ptrdiff_t row);
   /* Of those that follow, up to 15 results more are made than are asked for.
 
      Doubles a row: `count` samples make as many pairs. One more is read on both sides. */
@@ -22,10 +23,7 @@ struct cells {
 
 extern const struct cells plain_cells, avx2_cells;
 
-/* The same for smaller cells, of 4 x 4, 2 x 2 and one, from coefficients that are multiplied out
-   already. */
-void invert_to_4(const int16_t *coefficients, uint8_t *out, ptrdiff_t row);
-void invert_to_2(const int16_t *coefficients, uint8_t *out, ptrdiff_t row);
-void invert_to_1(const int16_t *coefficients, uint8_t *out);
+/* Writes a cell of any size whose first coefficient is the only one. */
+void fill_cell(int16_t coefficient, int16_t quantization, int size, uint8_t *out, ptrdiff_t row);
 
 #endif

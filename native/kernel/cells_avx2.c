@@ -6,6 +6,7 @@
 #if defined(__x86_64__)
 
 #include <immintrin.h>
+#include <string.h>
 
 #define AVX2 __attribute__((target("avx2")))
 #define INLINE_AVX2 static inline __attribute__((always_inline, target("avx2")))
@@ -65,15 +66,23 @@ INLINE_AVX2 void two_rows(uint8_t *out, ptrdiff_t row, __m128i both) {
   _mm_storeh_pd((double *)(out + row), _mm_castsi128_pd(both));
 }
 
-AVX2 static void invert(int16_t *coefficients, const int16_t *quantization, uint8_t *out,
-                        ptrdiff_t row) {
+/* Multiplies the coefficients out, in pairs of rows, and empties the block. */
+INLINE_AVX2 void multiply(int16_t *coefficients, const int16_t *quantization, __m256i *p04, __m256i *p26,
+                          __m256i *p15, __m256i *p37) {
   __m128i v[8];
   for (int n = 0; n < 8; n++) v[n] = line(coefficients, quantization, n);
-  for (int n = 0; n < 4; n++)
-    _mm256_storeu_si256((__m256i *)coefficients + n, _mm256_setzero_si256());
+  for (int n = 0; n < 4; n++) _mm256_storeu_si256((__m256i *)coefficients + n, _mm256_setzero_si256());
+  *p04 = paired(v[0], v[4]);
+  *p26 = paired(v[2], v[6]);
+  *p15 = paired(v[1], v[5]);
+  *p37 = paired(v[3], v[7]);
+}
+
+AVX2 static void invert_8(int16_t *coefficients, const int16_t *quantization, uint8_t *out,
+                          ptrdiff_t row) {
   __m256i made[8], a, b, c, d;
-  invert_once(paired(v[0], v[4]), paired(v[2], v[6]), paired(v[1], v[5]), paired(v[3], v[7]),
-              BITS - MORE_BITS, made);
+  multiply(coefficients, quantization, &a, &b, &c, &d);
+  invert_once(a, b, c, d, BITS - MORE_BITS, made);
   columns_of(_mm256_packs_epi32(made[0], made[1]), _mm256_packs_epi32(made[2], made[3]), &a, &b);
   columns_of(_mm256_packs_epi32(made[4], made[5]), _mm256_packs_epi32(made[6], made[7]), &c, &d);
   invert_once(_mm256_permute2x128_si256(a, c, 0x20), _mm256_permute2x128_si256(b, d, 0x20),
@@ -93,6 +102,63 @@ AVX2 static void invert(int16_t *coefficients, const int16_t *quantization, uint
   two_rows(out + 2 * row, row, _mm256_castsi256_si128(d));
   two_rows(out + 4 * row, row, _mm256_extracti128_si256(c, 1));
   two_rows(out + 6 * row, row, _mm256_extracti128_si256(d, 1));
+}
+
+/* Four of eight (jidctred.c). */
+INLINE_AVX2 void four_of(__m256i p04, __m256i p26, __m256i p15, __m256i p37, int bits, __m256i out[4]) {
+  const __m256i half = _mm256_set1_epi32(1 << (bits - 1));
+  __m256i t0 = PLUS(BY(p04, 1 << (BITS + 1), 0), half), t2 = BY(p26, 15137, -6270);
+  __m256i e0 = PLUS(t0, t2), e1 = MINUS(t0, t2);
+  __m256i o0 = PLUS(BY(p15, 20995, -4926), BY(p37, 7373, -4176));
+  __m256i o1 = PLUS(BY(p15, 8697, 11893), BY(p37, -17799, -1730));
+  out[0] = _mm256_srai_epi32(PLUS(e0, o0), bits);
+  out[3] = _mm256_srai_epi32(MINUS(e0, o0), bits);
+  out[1] = _mm256_srai_epi32(PLUS(e1, o1), bits);
+  out[2] = _mm256_srai_epi32(MINUS(e1, o1), bits);
+}
+
+/* Of pairs of columns, what `columns_of` gives, those of the second pass. */
+INLINE_AVX2 __m256i upper(__m256i pairs) { return _mm256_permute2x128_si256(pairs, pairs, 0x11); }
+
+AVX2 static void invert_4(int16_t *coefficients, const int16_t *quantization, uint8_t *out,
+                          ptrdiff_t row) {
+  const __m128i turned = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  __m256i made[4], a, b, c, d;
+  multiply(coefficients, quantization, &a, &b, &c, &d);
+  four_of(a, b, c, d, BITS - MORE_BITS + 1, made);
+  columns_of(_mm256_packs_epi32(made[0], made[1]), _mm256_packs_epi32(made[2], made[3]), &a, &b);
+  four_of(a, b, upper(a), upper(b), BITS + MORE_BITS + 4, made); /* four rows, in the lower half */
+  a = _mm256_packs_epi16(_mm256_packs_epi32(made[0], made[1]), _mm256_packs_epi32(made[2], made[3]));
+  __m128i bytes = _mm_add_epi8(_mm256_castsi256_si128(a), _mm_set1_epi8((char)128));
+  bytes = _mm_shuffle_epi8(bytes, turned);
+  uint32_t lines[4];
+  _mm_storeu_si128((__m128i *)lines, bytes);
+  for (int n = 0; n < 4; n++) memcpy(out + n * row, &lines[n], 4);
+}
+
+INLINE_AVX2 void two_of(__m256i p04, __m256i p15, __m256i p37, int bits, __m256i out[2]) {
+  __m256i even = PLUS(_mm256_slli_epi32(BY(p04, 1 << (BITS + 1), 0), 1), _mm256_set1_epi32(1 << (bits - 1)));
+  __m256i odd = PLUS(BY(p15, 29692, 6967), BY(p37, -10426, -5906));
+  out[0] = _mm256_srai_epi32(PLUS(even, odd), bits);
+  out[1] = _mm256_srai_epi32(MINUS(even, odd), bits);
+}
+
+AVX2 static void invert_2(int16_t *coefficients, const int16_t *quantization, uint8_t *out,
+                          ptrdiff_t row) {
+  __m256i made[2], a, b, c, d;
+  multiply(coefficients, quantization, &a, &b, &c, &d);
+  two_of(a, c, d, BITS - MORE_BITS + 2, made);
+  c = _mm256_packs_epi32(made[0], made[1]);
+  columns_of(c, c, &a, &b);
+  two_of(a, upper(a), upper(b), BITS + MORE_BITS + 5, made);
+  a = _mm256_packs_epi32(made[0], made[1]);
+  __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(a), _mm256_castsi256_si128(a));
+  uint8_t values[16]; /* four rows of the first column, then of the second */
+  _mm_storeu_si128((__m128i *)values, _mm_add_epi8(bytes, _mm_set1_epi8((char)128)));
+  for (int n = 0; n < 2; n++, out += row) {
+    out[0] = values[n];
+    out[1] = values[4 + n];
+  }
 }
 
 /* Returns (value * factor + 32768) >> 16, of twice the value. */
@@ -159,6 +225,6 @@ AVX2 static void double_rows(const uint8_t *near, const uint8_t *far, uint16_t *
   }
 }
 
-const struct cells avx2_cells = {invert, double_row, double_rows, to_colours};
+const struct cells avx2_cells = {invert_8, invert_4, invert_2, double_row, double_rows, to_colours};
 
 #endif

@@ -347,26 +347,18 @@ done:
 /* Writes a cell, and leaves the block empty for the next one. */
 INLINE void put_cell(const struct cells *cells, int16_t *block, int more, const struct component *component,
                      uint8_t *out) {
-  ptrdiff_t row = component->row;
-  if (more && component->size == 8) {
-    cells->invert(block, component->quantization, out, row);
-    return;
+  const int16_t *quantization = component->quantization;
+  int size = component->size;
+  if (!more) {
+    fill_cell(block[0], quantization[0], size, out, component->row);
+    block[0] = 0;
+  } else if (size == 8) {
+    cells->invert_8(block, quantization, out, component->row);
+  } else if (size == 4) {
+    cells->invert_4(block, quantization, out, component->row);
+  } else {
+    cells->invert_2(block, quantization, out, component->row);
   }
-  if (more)
-    for (int n = 1; n < 64; n++) block[n] = (int16_t)(block[n] * component->quantization[n]);
-  block[0] = (int16_t)(block[0] * component->quantization[0]);
-  switch (component->size) {
-    case 1: invert_to_1(block, out); break;
-    case 2: invert_to_2(block, out, row); break;
-    case 4: invert_to_4(block, out, row); break;
-    default: {
-      uint8_t level;
-      invert_to_1(block, &level);
-      for (int n = 0; n < 8; n++, out += row) memset(out, level, 8);
-    }
-  }
-  if (more) memset(block, 0, 64 * sizeof *block);
-  block[0] = 0;
 }
 
 /* Reads one component's part of an MCU; returns 0 where it is damaged. `column` and `row` are the
@@ -376,9 +368,12 @@ INLINE int decode_mcu(struct component *component, const struct cells *cells, st
   for (int y = 0; y < component->down; y++) {
     uint8_t *out = component->plane + (ptrdiff_t)(row + y * component->size) * component->row + column;
     for (int x = 0; x < component->across; x++, out += component->size) {
-      int more = read_block(bits, component, column < 0 ? NULL : block);
+      int whole = column >= 0 && component->size > 1, more = read_block(bits, component, whole ? block : NULL);
       if (more < 0) return 0;
-      if (column >= 0) put_cell(cells, block, more, component, out);
+      if (whole)
+        put_cell(cells, block, more, component, out);
+      else if (column >= 0)
+        fill_cell((int16_t)component->last, component->quantization[0], 1, out, component->row);
     }
   }
   return 1;
