@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Kernel", "decode", "kernel"]
 
 _SWITCH = "FASTCONV_NATIVE"
-_NEEDED = ("DONE", "decode", "headers")
+_INTERFACE = 1  # of the kernel: what its functions take and give
 
 _log = logging.getLogger(__name__)
 
@@ -66,9 +66,8 @@ def kernel() -> Kernel | None:
     except Exception as error:  # made for another machine or Python
         _log.info("fastconv_native is not used: it cannot be imported: %s", error)
         return None
-    missing = [name for name in _NEEDED if not hasattr(found, name)]
-    if missing:
-        _log.info("fastconv_native is not used: it is of another version, without %s", missing)
+    if getattr(found, "INTERFACE", None) != _INTERFACE:
+        _log.info("fastconv_native is not used: it is of another version")
         return None
     return cast(Kernel, found)
 

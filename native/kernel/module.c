@@ -8,7 +8,7 @@
 
 #include "kernel.h"
 
-enum { HEADER_VALUES = 4, JOB_VALUES = 12 };
+enum { INTERFACE = 1, HEADER_VALUES = 4, JOB_VALUES = 12 };
 
 /* The encoded files of a batch, held while they are read. */
 struct held {
@@ -182,7 +182,8 @@ PyMODINIT_FUNC PyInit__kernel(void) {
   struct {
     const char *name;
     int value;
-  } constants[] = {{"DONE", DONE}, {"UNABLE", UNABLE}, {"DAMAGED", DAMAGED}, {"NO_MEMORY", NO_MEMORY}};
+  } constants[] = {{"INTERFACE", INTERFACE}, {"DONE", DONE},           {"UNABLE", UNABLE},
+                   {"DAMAGED", DAMAGED},     {"NO_MEMORY", NO_MEMORY}};
   for (size_t n = 0; n < sizeof constants / sizeof *constants; n++)
     if (PyModule_AddIntConstant(module, constants[n].name, constants[n].value)) {
       Py_DECREF(module);

@@ -439,7 +439,7 @@ def test_a_decoder_may_refuse_a_picture(
 MODULES = {
     "cannot be imported": "raise ImportError('libjpeg.so.62: cannot open shared object file')",
     "fails otherwise": "raise SystemError('initialization failed')",
-    "is of another version": "DONE = 0\ndef headers(files, out): ...",
+    "is of another version": "INTERFACE = 0\nDONE = 0\ndef headers(*_): ...\ndef decode(*_): ...",
 }
 
 
@@ -473,7 +473,7 @@ def test_it_need_not_be_there(good: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_it_can_be_switched_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, used: bool
 ) -> None:
-    text = "DONE = 0\ndef headers(*_): ...\ndef decode(*_): ..."
+    text = "INTERFACE = 1\nDONE = 0\ndef headers(*_): ...\ndef decode(*_): ..."
     (tmp_path / "fastconv_native.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "fastconv_native", raising=False)

@@ -9,6 +9,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
+INTERFACE: Final = 1  # another one whenever what `headers` and `decode` take or give changes
 DONE: Final = 0
 UNABLE: Final = 1
 DAMAGED: Final = 2
