@@ -101,7 +101,8 @@ def _resize(part: Pixels, scales: tuple[float, float], out: Pixels) -> None:
 def _planes(part: Pixels) -> torch.Tensor:
     """Returns a part of a picture as torch has it, (1, channels, rows, columns); copied only where
     it does not lie in one piece."""
-    if not (part.flags.c_contiguous and part.flags.writeable):  # of the latter torch would warn
+    # Of what is read-only torch would warn; a single pixel may be contiguous and go backwards.
+    if not (part.flags.c_contiguous and part.flags.writeable) or min(part.strides) < 0:
         copy = scratch("part", part.size).reshape(part.shape)
         copy[...] = part
         part = copy

@@ -1,4 +1,5 @@
-/* Many images, in several threads, each with a workspace that is kept for the next batch. */
+/* Many images, in several threads, each with a workspace that is kept for the next
+   batch. */
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -6,7 +7,10 @@
 
 #include "kernel.h"
 
-enum { MOST_THREADS = 256 };
+enum {
+  MOST_THREADS = 256,
+  MOST_KEPT = 64 << 20, /* bytes: a few huge pictures would hold on to their memory for ever */
+};
 
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static struct workspace *idle;
@@ -25,6 +29,10 @@ static struct workspace *take_workspace(void) {
 }
 
 static void give_back(struct workspace *space) {
+  if (size_of(space) > MOST_KEPT) {
+    free_workspace(space);
+    return;
+  }
   lock();
   space->next = idle;
   idle = space;

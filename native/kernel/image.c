@@ -18,13 +18,30 @@ struct workspace *new_workspace(void) {
   return NULL;
 }
 
+enum { MEMORIES = 9 };
+
+static void memories_of(struct workspace *space, struct memory *all[MEMORIES]) {
+  struct memory *found[MEMORIES] = {&space->picture,    &space->planes,     &space->lines,
+                                    &space->turned,     &space->weights[0], &space->weights[1],
+                                    &space->wide,       &space->across,     &space->row};
+  memcpy(all, found, sizeof found);
+}
+
 void free_workspace(struct workspace *space) {
-  struct memory *all[] = {&space->picture,    &space->turned, &space->weights[0], &space->weights[1],
-                          &space->wide,       &space->across, &space->row};
-  for (size_t n = 0; n < sizeof all / sizeof *all; n++) free(all[n]->data);
+  struct memory *all[MEMORIES];
+  memories_of(space, all);
+  for (int n = 0; n < MEMORIES; n++) free(all[n]->data);
   free_decoder(space->decoder);
-  free_ordinary(space->ordinary);
+  free(space->ordinary);
   free(space);
+}
+
+size_t size_of(struct workspace *space) {
+  struct memory *all[MEMORIES];
+  size_t size = 0;
+  memories_of(space, all);
+  for (int n = 0; n < MEMORIES; n++) size += all[n]->size;
+  return size;
 }
 
 /* Returns the smallest size at which nothing has to be made larger again, of those for which

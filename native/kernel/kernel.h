@@ -75,12 +75,13 @@ struct memory {
 struct workspace {
   struct decoder *decoder;
   struct ordinary *ordinary;
-  struct memory picture, turned, weights[2], wide, across, row;
+  struct memory picture, planes, lines, turned, weights[2], wide, across, row;
   struct workspace *next;
 };
 
 struct workspace *new_workspace(void);
 void free_workspace(struct workspace *space);
+size_t size_of(struct workspace *space);
 
 /* Returns that much memory, and SLACK zeros behind; NULL where there is none. What was in it is lost. */
 void *room(struct memory *memory, size_t size);
@@ -94,7 +95,6 @@ struct pixels {
 };
 
 struct ordinary *new_ordinary(void);
-void free_ordinary(struct ordinary *jpeg);
 struct decoder *new_decoder(void);
 void free_decoder(struct decoder *decoder);
 

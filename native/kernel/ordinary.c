@@ -70,17 +70,9 @@ struct ordinary {
   struct huffman tables[2][4];
   struct component components[3];
   int count, width, height;
-  struct memory planes, lines;
 };
 
 struct ordinary *new_ordinary(void) { return calloc(1, sizeof(struct ordinary)); }
-
-void free_ordinary(struct ordinary *jpeg) {
-  if (!jpeg) return;
-  free(jpeg->planes.data);
-  free(jpeg->lines.data);
-  free(jpeg);
-}
 
 /* --- what is before the scan --- */
 
@@ -517,7 +509,7 @@ enum status decode_ordinary(struct workspace *space, struct bytes file, int eigh
   out->channels = grey && jpeg->count == 1 ? 1 : 4;
   int left = part.left & ~1, width = part.right - left;
   out->row = (ptrdiff_t)width * out->channels;
-  uint8_t *planes = room(&jpeg->planes, size), *lines = room(&jpeg->lines, 2 * (size_t)width + 4 * SLACK);
+  uint8_t *planes = room(&space->planes, size), *lines = room(&space->lines, 2 * (size_t)width + 4 * SLACK);
   uint8_t *pixels = room(&space->picture, (size_t)out->row * (size_t)out->rows);
   if (!planes || !lines || !pixels) return NO_MEMORY;
   for (int n = 0; n < jpeg->count; n++) jpeg->components[n].plane = planes + places[n];

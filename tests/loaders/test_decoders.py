@@ -366,6 +366,16 @@ def test_a_turned_picture_of_odd_size_is_decoded_whole() -> None:
     assert np.array_equal(decode_with(data, decoder, (), exif_transpose=True), expected)
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_turned_picture_of_one_pixel(orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    buffer = io.BytesIO()
+    Image.new("RGB", (1, 1), (9, 99, 199)).save(buffer, "JPEG", exif=exif)
+    found = decode_with(buffer.getvalue(), Resize((3, 2)), (), exif_transpose=True)
+    assert (found == decode_with(buffer.getvalue(), Resize((1, 1)), ())).all()
+
+
 @pytest.mark.parametrize("decoder", [CenterCrop(224, resize=256), RandomResizedCrop(150)], ids=repr)
 @pytest.mark.parametrize("kind", ["colour", "grey", "PNG"])
 def test_grey_is_made_before_resizing(decoder: Decoder, kind: str) -> None:
