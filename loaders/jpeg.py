@@ -1,4 +1,5 @@
-"""Decodes JPEG with libjpeg-turbo, through simplejpeg, and no more of it than is needed.
+"""Decodes JPEG with libjpeg-turbo, through simplejpeg, and no more of it than is needed. (Whole
+pictures are for the kernel, `fastconv.loaders.native`, where it is there.)
 
 Most of the time goes into undoing the entropy coding, which is only possible from the first row on.
 Two things can be left out: the rows below the last one that is wanted, and detail, where the
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg
 
+from fastconv.loaders import native
 from fastconv.loaders.scratch import scratch
 
 __all__ = ["EIGHTHS", "Header", "decode", "decode_top", "read_about", "read_header"]
@@ -128,11 +130,14 @@ def decode(data: memoryview, grey: bool = False) -> npt.NDArray[np.uint8] | None
         data: The file; `read_header` has taken it.
         grey: Gives (rows, columns, 1) instead, of a picture that is grey.
     """
+    pixels = native.decode_whole(data, grey)
+    if pixels is not None:
+        return pixels
     try:
-        pixels: npt.NDArray[np.uint8] = simplejpeg.decode_jpeg(data, "GRAY" if grey else "RGB")
+        found: npt.NDArray[np.uint8] = simplejpeg.decode_jpeg(data, "GRAY" if grey else "RGB")
     except ValueError:
         return None
-    return pixels
+    return found
 
 
 def decode_top(

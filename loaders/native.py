@@ -1,4 +1,4 @@
-"""Decodes batches of JPEGs by the kernel in C, `fastconv_native`, where that is installed.
+"""Decodes JPEGs, whole and in batches, by the kernel in C, `fastconv_native`, where there is one.
 
 It makes the same pixels as `fastconv.loaders.decode.decode_with`, bit by bit, sooner, and lets go
 of Python's lock once for a whole batch. What it cannot do (other formats, damaged files, too many
@@ -26,7 +26,7 @@ from fastconv.loaders.raw import Pixels
 if TYPE_CHECKING:
     from fastconv.loaders.decoders import Decoder
 
-__all__ = ["Kernel", "decode", "kernel"]
+__all__ = ["Kernel", "decode", "decode_whole", "kernel"]
 
 _SWITCH = "FASTCONV_NATIVE"
 _INTERFACE = 1  # of the kernel: what its functions take and give
@@ -118,6 +118,29 @@ def decode(
     )
     done: npt.NDArray[np.bool_] = status == native.DONE
     return done
+
+
+def decode_whole(data: bytes | memoryview, grey: bool = False) -> Pixels | None:
+    """Returns all pixels of a JPEG, uint8 (rows, columns, 3), RGB; None where the kernel is not
+    there, or does not do it.
+
+    Args:
+        data: The file.
+        grey: Gives (rows, columns, 1) instead.
+    """
+    native = kernel()
+    if native is None:
+        return None
+    about = np.empty((1, 4), np.int32)
+    native.headers([data], about)
+    width, height = about[0, :2].tolist()
+    if not width:
+        return None
+    out = np.empty((1, height, width, 1 if grey else 3), np.uint8)
+    job = (0, 0, width, height, height, width, 0, 0, height, width, 0, 1)
+    status = np.empty(1, np.uint8)
+    native.decode([data], np.array([job], np.int32), out, status, 0, 1)
+    return out[0] if status[0] == native.DONE else None
 
 
 def _max_pixels() -> int:

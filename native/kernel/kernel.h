@@ -144,6 +144,8 @@ struct rows {
   /* One row of the result of `taps` rows, `step` bytes apart; exactly `size` bytes are written. */
   void (*down)(const uint8_t *rows, ptrdiff_t step, const int16_t *weight, int taps, int precision,
                uint8_t *out, int size);
+  /* One row that is only copied. */
+  void (*narrow)(const uint8_t *row, uint8_t *out, int count);
   /* How many weights of a pixel `across` takes at once. */
   int group;
 };

@@ -99,7 +99,13 @@ enum status weigh(const struct axis *axis, struct memory *memory, struct weights
   return DONE;
 }
 
-static void copy_of_colours(const uint8_t *row, uint8_t *out, const struct weights *weights) {
+static void copy_of_colours(const struct rows *rows, const uint8_t *row, uint8_t *out,
+                            const struct weights *weights) {
+  const int32_t *first = weights->first;
+  if (weights->count == 1 || first[1] > first[0]) { /* not mirrored */
+    rows->narrow(row + 4 * (ptrdiff_t)first[0], out, weights->count);
+    return;
+  }
   for (int column = 0; column < weights->count; column++, out += 3)
     memcpy(out, row + 4 * (ptrdiff_t)weights->first[column], 4);
 }
@@ -146,7 +152,7 @@ static enum status go_across(struct workspace *space, const struct rows *rows,
     if (wide)
       rows->across(row, out, weights, wide);
     else if (source->channels == 4)
-      copy_of_colours(row, out, weights);
+      copy_of_colours(rows, row, out, weights);
     else if (weights->taps > 1)
       greys_across(row, out, weights);
     else

@@ -39,4 +39,8 @@ static void down(const uint8_t *rows, ptrdiff_t step, const int16_t *weight, int
   }
 }
 
-const struct rows plain_rows = {across, down, 2};
+static void narrow(const uint8_t *row, uint8_t *out, int count) {
+  for (int n = 0; n < count; n++, row += 4, out += 3) memcpy(out, row, 4);
+}
+
+const struct rows plain_rows = {across, down, narrow, 2};

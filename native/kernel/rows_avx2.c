@@ -89,6 +89,12 @@ AVX2 static void down(const uint8_t *rows, ptrdiff_t step, const int16_t *weight
   }
 }
 
-const struct rows avx2_rows = {across, down, 4};
+AVX2 static void narrow(const uint8_t *row, uint8_t *out, int count) {
+  const __m128i colours = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+  for (int n = 0; n < count; n += 4, row += 16, out += 12)
+    _mm_storeu_si128((__m128i *)out, _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)row), colours));
+}
+
+const struct rows avx2_rows = {across, down, narrow, 4};
 
 #endif

@@ -265,7 +265,7 @@ def read_only() -> Pixels:
         ({"out": np.empty((2, 432), np.uint8)}, ValueError, "out has to be uint8"),
         ({"threads": "2"}, TypeError, "int"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_wrong_arguments(
     kernel: Any, others: dict[str, Any], error: type[Exception], words: str
