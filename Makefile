@@ -26,7 +26,7 @@ INTEROP := .venv-interop
 EXAMPLES := .venv-examples
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test smoke native interop examples torture fuzz memcheck lint types format build bench \
+.PHONY: help install demo test smoke native interop examples torture fuzz memcheck arm lint types format build bench \
 	check clean
 install demo test smoke bench: TRY := --try
 
@@ -61,6 +61,9 @@ fuzz: $(RUN)  ## Feed the JPEG kernel with damaged files for SECONDS (clang), to
 
 memcheck: $(RUN)  ## Let valgrind watch the JPEG kernel over a few hundred files
 	sh native/fuzz/run.sh memcheck $(PY)
+
+arm: $(RUN)  ## Compare the JPEG kernel's pixels with those on 64-bit ARM (a cross compiler, qemu-user-static)
+	sh native/fuzz/run.sh arm $(PY)
 
 lint: $(DEV)  ## Check style, formatting and the direction of imports
 	$(PY) -m ruff check .
