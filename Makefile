@@ -26,7 +26,7 @@ INTEROP := .venv-interop
 EXAMPLES := .venv-examples
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test smoke native interop examples torture fuzz memcheck count lint types format build bench \
+.PHONY: help install demo test smoke native interop examples torture fuzz memcheck arm count lint types format build bench \
 	check clean
 install demo test smoke bench: TRY := --try
 
@@ -64,6 +64,9 @@ memcheck: $(RUN)  ## Let valgrind watch the JPEG kernel over a few hundred files
 
 count:  ## Count the instructions that the JPEG kernel takes for the photos in the folder PHOTOS (valgrind)
 	sh native/count/run.sh $(PHOTOS)
+
+arm: $(RUN)  ## Compare the JPEG kernel's pixels with those on 64-bit ARM (a cross compiler, qemu-user-static)
+	sh native/fuzz/run.sh arm $(PY)
 
 lint: $(DEV)  ## Check style, formatting and the direction of imports
 	$(PY) -m ruff check .

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Looks for faults of the kernel with memory.
+# Looks for faults of the kernel: with memory, and of other processors.
 #
 #     run.sh fuzz PYTHON SECONDS    libFuzzer, with the sanitizers for addresses and undefined behaviour
 #     run.sh memcheck PYTHON        valgrind, over the files that fuzzing begins with and found
+#     run.sh arm PYTHON             whether 64-bit ARM has the same pixels of these, by qemu
 #
 # What fuzzing finds is kept in native/build/fuzz: files that reach other code in corpus/, those that break it
 # in broken/. PYTHON makes the files that it begins with, and has Pillow.
@@ -43,8 +44,20 @@ memcheck)
     JSIMD_FORCENONE=1 valgrind --quiet --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite \
         "$out/replay" "$out/seeds"/* $(ls "$out/corpus" | sort | head -300 | sed "s|^|$out/corpus/|")
     ;;
+arm)
+    need aarch64-linux-gnu-gcc
+    need qemu-aarch64-static
+    for cc in cc aarch64-linux-gnu-gcc; do
+        # shellcheck disable=SC2086
+        $cc -std=c11 -fwrapv -O3 -static -o "$out/$cc" "$here/replay.c" "$here/target.c" $sources -ljpeg -lm -pthread
+    done
+    ours=$("$out/cc" "$out/seeds"/*)
+    theirs=$(qemu-aarch64-static "$out/aarch64-linux-gnu-gcc" "$out/seeds"/*)
+    printf 'here: %s\nARM:  %s\n' "$ours" "$theirs"
+    [ "$ours" = "$theirs" ]
+    ;;
 *)
-    echo "run.sh: $what: it is fuzz or memcheck" >&2
+    echo "run.sh: $what: it is fuzz, memcheck or arm" >&2
     exit 2
     ;;
 esac
