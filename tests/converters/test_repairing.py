@@ -491,7 +491,8 @@ def test_random_damage(
     change(file, start, garbage[: size - start])
     told = mended_or_told(packed, tree, whole)
     write(packed.parent, whole)
-    assert re.search("pack the folder again|damage looks so|^$", told)
+    # An index of which next to nothing is left may be somebody else's file.
+    assert re.search("pack the folder again|damage looks so|is in the way|^$", told)
 
 
 def test_fields_larger_than_a_window(tmp_path: Path) -> None:
