@@ -39,10 +39,10 @@ demo: $(RUN) $(NATIVE)  ## Make some images, pack them in all formats, read them
 	$(PY) examples/demo.py $(ARGS)
 
 test: $(TEST) $(NATIVE)  ## Run the tests
-	$(PY) -m pytest -n 2 --ignore tests/benchmarks $(ARGS)
+	$(PY) -m pytest -n 2 --ignore tests/benchmarks --ignore tests/examples $(ARGS)
 
-smoke: $(TEST) $(NATIVE)  ## Run all benchmarks on a handful of images, to see that they work
-	$(PY) -m pytest -n 2 tests/benchmarks $(ARGS)
+smoke: $(TEST) $(NATIVE)  ## Run all benchmarks and examples on a handful of images, to see that they work
+	$(PY) -m pytest -n 2 tests/benchmarks tests/examples $(ARGS)
 
 native: $(NATIVE)  ## Build the JPEG kernel and install it into .venv (a C compiler, libjpeg62-turbo-dev)
 
