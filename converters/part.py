@@ -24,7 +24,7 @@ import xxhash
 
 from fastconv.converters.sniff import BadImage, sniff
 from fastconv.converters.system import start_writeback
-from fastconv.converters.writer import WRITERS, Part, Writer, pwrite_all
+from fastconv.converters.writer import WRITERS, Part, SealedWriter, Writer, pwrite_all
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import FastconvError, PackChangedError, SampleError, printable
 from fastconv.loaders.joined import fingerprint
@@ -589,7 +589,7 @@ def pack_part(
             and isinstance(source, FolderSource)
         ):
             look_at_heads(part, source, window.view, look)
-        elif writer is not None and writer.sealed and fd is not None:
+        elif isinstance(writer, SealedWriter) and fd is not None:
             window = write_records(part, writer, source, fd, look)
         else:
             write_part(part, writer, source, window, look)
@@ -729,7 +729,7 @@ def write_part(
 
 
 def write_records(
-    part: Part, writer: Writer, source: PartSource, fd: int, look: Look | None
+    part: Part, writer: SealedWriter, source: PartSource, fd: int, look: Look | None
 ) -> Window:
     """Puts the part's records together, seals them, and writes them; returns what has done that.
 

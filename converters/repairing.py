@@ -53,7 +53,7 @@ from fastconv.converters.system import held_signals, need_space
 from fastconv.converters.target import Target, exists_already
 from fastconv.converters.verify import WINDOW, DataFile
 from fastconv.converters.verifying import verify
-from fastconv.converters.writer import Layout, Part, Writer, pwrite_all
+from fastconv.converters.writer import Layout, Part, SealedWriter, Writer, pwrite_all
 from fastconv.loaders.errors import (
     CorruptPackError,
     FastconvError,
@@ -436,7 +436,7 @@ class Mending:
                         self.write_field(fields, start, row, slot)
                     if len(self.lost) > known_lost:
                         lost.add(row - cut.start)
-                if self.writer.sealed:
+                if isinstance(self.writer, SealedWriter):
                     seal_records(fd, self.writer, part, lost, old)
                 self.went_on(rows, cut.start, cut.stop)
         self.writer.finish(folder, layout, meta.with_shards(()), placed(rows, layout))
@@ -519,7 +519,7 @@ class Mending:
 
 
 def seal_records(
-    fd: int, writer: Writer, part: Part, lost: Collection[int], old: DataFile | None
+    fd: int, writer: SealedWriter, part: Part, lost: Collection[int], old: DataFile | None
 ) -> None:
     """Seals the records of a part whose frames and fields are written.
 
@@ -603,6 +603,7 @@ class Fields:
     def joined(self, file: DataFile, place: int, row: int, slot: int) -> bool:
         """Copies a field that does not lie together in a file; returns whether it has its
         checksum."""
+        assert isinstance(self.writer, SealedWriter)  # in no other format a field is in pieces
         part = part_of(self.writer, self.layout, self.table, 0, row, row + 1, len(self.table))
         at, stop = int(part.place[slot][0]), int(self.writer.bounds(part)[-1])
         rest = file.read(place, place + stop - at)

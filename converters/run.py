@@ -32,7 +32,7 @@ from fastconv.converters.report import PackFailedError, PackReport, Progress, Pr
 from fastconv.converters.structure import other_bytes
 from fastconv.converters.system import copy_ranges, need_space
 from fastconv.converters.target import Target
-from fastconv.converters.writer import Layout, Rows, Writer
+from fastconv.converters.writer import Layout, Rows, SealedWriter, Writer
 from fastconv.loaders.arrays import Array, dump_arrays
 from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.filenames import extension_of
@@ -487,7 +487,7 @@ class Run:
                 "width": table.width[start:stop],
                 "height": table.height[start:stop],
             }
-            if framed and self.writer.sealed:
+            if framed and isinstance(self.writer, SealedWriter):
                 arrays["extra"] = table.extra_bytes(slice(start, stop))
             for name, size, offset, base in zip(
                 table.fields, table.size, layout.offset, layout.base, strict=True

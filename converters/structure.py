@@ -16,7 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fastconv.converters.plan import Cut
-from fastconv.converters.writer import WRITERS, Layout, Part, Sharding, Writer, pwrite_all
+from fastconv.converters.writer import (
+    WRITERS,
+    Layout,
+    Part,
+    SealedWriter,
+    Sharding,
+    Writer,
+    pwrite_all,
+)
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import CorruptPackError
 from fastconv.loaders.meta import NO_ID, PackMeta
@@ -112,7 +120,7 @@ class ShardStructure:
         places = [0]
         for cut in cuts[1:]:
             row = cut.start - self.first
-            if self.writer.sealed:
+            if isinstance(self.writer, SealedWriter):
                 places.append(int(self.writer.bounds(self.part(row, row + 1))[0]))
                 continue
             there = [
@@ -132,7 +140,7 @@ class ShardStructure:
     def task(self, cut: Cut, limits: tuple[int, int]) -> tuple[dict[str, Any], dict[str, Array]]:
         """Returns what a worker must know to check a part, with the rows around it."""
         start, stop = cut.start - self.first, cut.stop - self.first
-        reach = 0 if self.writer.sealed else REACH
+        reach = 0 if isinstance(self.writer, SealedWriter) else REACH
         begin, end = max(start - reach, 0), min(stop + reach, len(self.table))
         content = {
             "id": self.id,
@@ -208,7 +216,9 @@ def shard_structure(
         scratch: The folder where they were laid out; it keeps the scratch file.
     """
     (shard,) = layout.shards
-    if writer.sealed:  # there is nothing but records, which are put together again one by one
+    if isinstance(
+        writer, SealedWriter
+    ):  # there is nothing but records, which are put together again one by one
         return ShardStructure(
             writer, meta.id, first, meta.samples, table, layout, shard.size, "", {}
         )

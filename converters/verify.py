@@ -22,7 +22,7 @@ import numpy.typing as npt
 import xxhash
 
 from fastconv.converters.part import Bad, FolderSource, read_part
-from fastconv.converters.writer import WRITERS, Part, Writer
+from fastconv.converters.writer import WRITERS, Part, SealedWriter, Writer
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import CorruptPackError, SampleError, printable
 from fastconv.loaders.files import open_file
@@ -74,14 +74,14 @@ def verify_part(task: Mapping[str, Any], arrays: Mapping[str, Array]) -> Answer:
         left = [first <= row < last for row in fields.row]
         expected = None
         writer = None if task["scratch"] is None else writer_of_task(task)
-        if writer is not None and writer.sealed:
+        if isinstance(writer, SealedWriter):
             places = check_records(file, part, writer, check)
             left = []
         elif writer is not None:
             scratch = stack.enter_context(DataFile(task["scratch"]))
             expected = Expected(scratch, frames(writer, part), patches(arrays), fields)
         ranges: Iterable[tuple[int, int]] = ()
-        if writer is not None and writer.sealed:
+        if isinstance(writer, SealedWriter):
             pass
         elif task["apart"]:
             file.want(zip(fields.start, fields.stop, strict=True))
@@ -245,7 +245,7 @@ def frames(writer: Writer, part: Part) -> Pieces:
 
 
 def check_records(
-    file: DataFile, part: Part, writer: Writer, check: FieldCheck
+    file: DataFile, part: Part, writer: SealedWriter, check: FieldCheck
 ) -> list[tuple[int, int, bool]]:
     """Checks all records of a part whose format is sealed: each is put together again from the
     fields that it has.

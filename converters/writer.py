@@ -25,7 +25,10 @@ from fastconv.loaders.reader import MappedReader, Reader
 from fastconv.loaders.registry import Registry
 from fastconv.loaders.table import SampleTable
 
-__all__ = ["WRITERS", "Frame", "Layout", "NoOptions", "Part", "Sharding", "Writer", "key_width"]
+__all__ = [
+    "WRITERS", "Frame", "Layout", "NoOptions", "Part", "SealedWriter", "Sharding", "Writer",
+    "key_width",
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -175,8 +178,6 @@ class Writer(ABC):
         own_files: Names of files in a pack that is a folder, besides its shards.
         names_kind: Whether the frame depends on the images' formats, which are known only when
             their bytes were read.
-        sealed: Whether more than that depends on the contents of a sample, such as a checksum. All
-            bytes of a sample lie together then, its record, and a data file is nothing but records.
     """
 
     name: ClassVar[str]
@@ -190,7 +191,6 @@ class Writer(ABC):
     sidecars: ClassVar[bool] = True
     own_files: ClassVar[tuple[str, ...]] = ()
     names_kind: ClassVar[bool] = False
-    sealed: ClassVar[bool] = False
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options
@@ -237,35 +237,6 @@ class Writer(ABC):
         int64 (n,)."""
         return part.size
 
-    def bounds(self, part: Part) -> Rows:
-        """Returns where each record starts in the file, and where the last one ends, int64
-        (n + 1,); for formats that are `sealed`."""
-        raise NotImplementedError
-
-    def seal(self, part: Part, row: int, record: memoryview) -> None:  # noqa: B027 - most do not
-        """Fills in what depends on the contents of a sample; for formats that are `sealed`.
-
-        Where the pack's id is known, the first record of a data file also gets its stamp, as
-        `finish` writes it. Of damaged images, whose bytes do not take what `extra` says, something
-        is made that is as long.
-
-        Args:
-            part: What is known of the samples; of this one everything but perhaps the pack's id.
-            row: Which one, a position in the part.
-            record: All its bytes, writable: what `frame` gives and the fields are at their places.
-        """
-
-    def field(self, part: Part, row: int, slot: int, rest: memoryview) -> memoryview:
-        """Returns a field's bytes out of its record as it lies in a file; of a damaged one any.
-
-        Args:
-            part: What is known of the samples.
-            row: Which one, a position in the part.
-            slot: Which field.
-            rest: Its record from the field's place on.
-        """
-        return rest[: int(part.size[slot][row])]
-
     @staticmethod
     def extra(data: memoryview) -> int:
         """Returns how many bytes an image takes in its record besides its own, where the format
@@ -308,6 +279,44 @@ class Writer(ABC):
     def total_size(self, folder: str, layout: Layout) -> int:
         """Returns the bytes of all data files once they are finished."""
         return sum(shard.size for shard in layout.shards)
+
+
+class SealedWriter(Writer):
+    """Writes a format in which more than the frame depends on the contents of a sample, such as a
+    checksum.
+
+    All bytes of a sample lie together, its record, and a data file is nothing but records.
+    """
+
+    @abstractmethod
+    def bounds(self, part: Part) -> Rows:
+        """Returns where each record starts in the file, and where the last one ends, int64
+        (n + 1,)."""
+
+    @abstractmethod
+    def seal(self, part: Part, row: int, record: memoryview) -> None:
+        """Fills in what depends on the contents of a sample.
+
+        Where the pack's id is known, the first record of a data file also gets its stamp, as
+        `finish` writes it. Of damaged images, whose bytes do not take what `extra` says, something
+        is made that is as long.
+
+        Args:
+            part: What is known of the samples; of this one everything but perhaps the pack's id.
+            row: Which one, a position in the part.
+            record: All its bytes, writable: what `frame` gives and the fields are at their places.
+        """
+
+    def field(self, part: Part, row: int, slot: int, rest: memoryview) -> memoryview:
+        """Returns a field's bytes out of its record as it lies in a file; of a damaged one any.
+
+        Args:
+            part: What is known of the samples.
+            row: Which one, a position in the part.
+            slot: Which field.
+            rest: Its record from the field's place on.
+        """
+        return rest[: int(part.size[slot][row])]
 
 
 def shard_bounds(weight: npt.NDArray[np.int64], sharding: Sharding, overhead: int = 0) -> Rows:

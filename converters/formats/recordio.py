@@ -21,6 +21,7 @@ from fastconv.converters.writer import (
     Layout,
     Part,
     Rows,
+    SealedWriter,
     Sharding,
     pwrite_all,
     shard_bounds,
@@ -54,13 +55,12 @@ HEAD = np.dtype(
 """What stands before an image."""
 
 
-class RecordIOWriter(BesideWriter):
+class RecordIOWriter(SealedWriter, BesideWriter):
     """Writes a folder of shards, or one file."""
 
     name = "recordio"
     title = "RecordIO"
     suffixes = (".rec",)
-    sealed = True
     sidecars = False
     every = ".rec"
 

@@ -40,6 +40,7 @@ from fastconv.converters.writer import (
     Layout,
     Part,
     Rows,
+    SealedWriter,
     Sharding,
     pwrite_all,
     shard_bounds,
@@ -244,7 +245,7 @@ def path_sizes(table: SampleTable, start: int, stop: int) -> Rows:
     return stops - starts
 
 
-class TFRecordWriter(BesideWriter):
+class TFRecordWriter(SealedWriter, BesideWriter):
     """Writes a folder of shards, or one file."""
 
     name = "tfrecord"
@@ -252,7 +253,6 @@ class TFRecordWriter(BesideWriter):
     suffixes = (".tfrecord", ".tfrecords")
     requires = ("crc32c",)
     Options = TFRecordOptions
-    sealed = True
     every = "TFRecord"
     options: TFRecordOptions
 

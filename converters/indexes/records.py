@@ -21,6 +21,7 @@ import numpy.typing as npt
 from fastconv.converters.columns import constant, decimals, lines, ragged
 from fastconv.converters.indexes.pack import DataFile, Files, IndexedPack, blocks
 from fastconv.converters.structure import laid_out, part_of, rows_of
+from fastconv.converters.writer import SealedWriter
 
 __all__ = ["joint_index", "recordio_index", "recordio_list", "tfrecord_index"]
 
@@ -97,4 +98,6 @@ def record_bounds(pack: IndexedPack, file: DataFile) -> Ints:
     rows = rows_of(pack.table, file.start, file.stop)
     layout = laid_out(pack.writer, pack.meta, rows, "")
     samples = pack.meta.samples
-    return pack.writer.bounds(part_of(pack.writer, layout, rows, file.start, 0, len(rows), samples))
+    writer = pack.writer
+    assert isinstance(writer, SealedWriter)  # those whose data files are records
+    return writer.bounds(part_of(writer, layout, rows, file.start, 0, len(rows), samples))
