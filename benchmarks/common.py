@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import photos
 
@@ -32,7 +33,9 @@ __all__ = [
     "parsed",
     "ratios",
     "say",
+    "spread",
     "with_photos",
+    "with_samples",
 ]
 
 FASTCONV = (sys.executable, "-m", "fastconv")
@@ -43,6 +46,8 @@ FORMATS = {
     "RecordIO": "rec",
 }  # fmt: skip
 """What the packs that are measured are called -> their ending."""
+
+Item = TypeVar("Item")
 
 Measured = dict[str, list[float | None]]
 """Contestant -> its value in each round, None where it took no part."""
@@ -146,6 +151,19 @@ def with_photos(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     )
     parser.add_argument("--count", type=int, default=10_000, help="photos to make (%(default)s)")
     return parser
+
+
+def with_samples(parser: argparse.ArgumentParser, count: int) -> argparse.ArgumentParser:
+    """Adds the option that says how many photos take part."""
+    parser.add_argument(
+        "--samples", type=int, default=count, help="photos that take part (%(default)s)"
+    )
+    return parser
+
+
+def spread(items: Sequence[Item], count: int) -> Sequence[Item]:
+    """Returns as many of them, from the first to near the last; all where there are not as many."""
+    return items[:: max(len(items) // count, 1)][:count]
 
 
 def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:

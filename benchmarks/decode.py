@@ -41,7 +41,9 @@ from common import (
     number,
     parsed,
     ratios,
+    spread,
     with_photos,
+    with_samples,
 )
 from peers import images
 from PIL import Image
@@ -379,16 +381,10 @@ def compare_pixels(photos: Sequence[bytes]) -> Table:
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     assert __doc__ is not None
-    parser = with_photos(arguments(__doc__, rounds=7))
-    parser.add_argument(
-        "--samples", type=int, default=1000, help="photos that take part (%(default)s)"
-    )
-    args = parsed(parser, argv)
+    args = parsed(with_samples(with_photos(arguments(__doc__, rounds=7)), 1000), argv)
     torch.set_num_threads(1)  # what a loader's workers do
-    paths = images(args.photos)
-    step = max(len(paths) // args.samples, 1)
     photos = []
-    for path, _ in paths[::step][: args.samples]:
+    for path, _ in spread(images(args.photos), args.samples):
         with open(path, "rb") as file:
             photos.append(file.read())
     tables: list[Table] = []

@@ -2,9 +2,9 @@
 
     pixels.py WAY CASES OUT
 
-CASES is a JSON file: [path, geometry] of each image, the geometry being the first ten values of
-fastconv's Geometry. OUT is made, .npy: uint8, images x rows x columns x RGB. Runs in any
-environment that has what the way imports; fastconv need not be there.
+CASES is a JSON file: of each image what fastconv's Geometry says, and its `path`. OUT is made,
+.npy: uint8, images x rows x columns x RGB. Runs in any environment that has what the way imports;
+fastconv need not be there.
 """
 
 from __future__ import annotations
@@ -14,31 +14,16 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace as Case
+from typing import Any
 
 import numpy as np
 
 __all__ = ["WAYS", "main"]
 
 
-class Case(NamedTuple):
-    """An image: of the file at `path` a part is resized, and a window of that cut out."""
-
-    path: str
-    x: int
-    y: int
-    width: int
-    height: int
-    rows: int
-    columns: int
-    top: int
-    left: int
-    out_rows: int
-    out_columns: int
-
-
 def is_cut(case: Case) -> bool:
-    """Says whether less is wanted than was resized: what Resize and CenterCrop make."""
+    """Returns whether less is wanted than was resized: what Resize and CenterCrop make."""
     return (case.rows, case.columns) != (case.out_rows, case.out_columns)
 
 
@@ -179,8 +164,7 @@ WAYS: dict[str, Callable[[Sequence[Case]], Any]] = {
 def main(argv: Sequence[str]) -> None:
     """Makes images."""
     way, given, out = argv
-    entries = json.loads(Path(given).read_text(encoding="utf-8"))
-    cases = [Case(path, *geometry) for path, geometry in entries]
+    cases = [Case(**case) for case in json.loads(Path(given).read_text(encoding="utf-8"))]
     np.save(out, np.stack(list(WAYS[way](cases))))
 
 

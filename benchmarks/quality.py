@@ -30,7 +30,9 @@ from common import (
     finish,
     parsed,
     say,
+    spread,
     with_photos,
+    with_samples,
 )
 from loader_peers.shared import contents, environments, images
 from PIL import Image
@@ -94,7 +96,8 @@ class Images:
         cases = []
         for path, draw in zip(paths, self.draws, strict=True):
             with Image.open(path) as image:
-                cases.append((path, decoder.geometry(*image.size, draw)[:10]))
+                geometry = decoder.geometry(*image.size, draw)
+                cases.append({"path": path, **geometry._asdict()})
         self.cases = scratch / "cases.json"
         self.cases.write_text(json.dumps(cases), encoding="utf-8")
 
@@ -204,13 +207,9 @@ def compare(title: str, these: Images) -> tuple[Table, dict[str, Measured]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     assert __doc__ is not None
-    parser = with_photos(arguments(__doc__, rounds=1))
-    parser.add_argument(
-        "--samples", type=int, default=500, help="photos that take part (%(default)s)"
-    )
-    args = parsed(parser, argv)
-    paths = [path for path, _ in images(str(args.photos)) if path.lower().endswith(JPEGS)]
-    paths = paths[:: max(len(paths) // args.samples, 1)][: args.samples]
+    args = parsed(with_samples(with_photos(arguments(__doc__, rounds=1)), 500), argv)
+    jpegs = [path for path, _ in images(str(args.photos)) if path.lower().endswith(JPEGS)]
+    paths = spread(jpegs, args.samples)
     tables: list[Table] = []
     measured: dict[str, Measured] = {}
     for title, decoder in DECODERS.items():
