@@ -155,7 +155,7 @@ def arrow_errors() -> tuple[type[Exception], ...]:
 
     return (
         pa.ArrowException, OSError, ValueError, TypeError, LookupError, ArithmeticError,
-        MemoryError, NotImplementedError,
+        MemoryError,
     )  # fmt: skip
 
 
