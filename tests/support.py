@@ -3,12 +3,19 @@ them."""
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from fastconv.converters.outputs import choose_writer
 from fastconv.converters.writer import WRITERS
 
-__all__ = ["OUTS", "captions", "needs_captions"]
+__all__ = ["OUTS", "captions", "measures_on_linux", "needs_captions"]
+
+measures_on_linux = pytest.mark.skipif(
+    sys.platform != "linux",
+    reason="benchmarks read /proc and empty the page cache",
+)
 
 OUTS = [f"out{WRITERS.load(name).suffixes[0]}" for name in WRITERS.names()]
 """A name for a pack of each format that tells it: one file, or the folder of a database."""

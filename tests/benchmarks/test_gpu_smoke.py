@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from tests.support import measures_on_linux
 
 pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="it measures on Linux"),
+    measures_on_linux,
     pytest.mark.timeout(300),  # a network is trained without a GPU
 ]
 

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from PIL import Image
+from tests.support import measures_on_linux
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it measures on Linux")
+pytestmark = measures_on_linux
 
 LOADERS = ["ImageFolder, DataLoader, Pillow", "FastLoader, LMDB", "webdataset"]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from tests.support import measures_on_linux
 
 DECODE = ("RandomResizedCrop(224, flip=0.5)", "Decoding a JPEG", "Resizing", "Pixels")
 COLD = ("Stored bytes", "Decoded, RandomResizedCrop(224)")
@@ -18,7 +19,7 @@ ENCODE = ("Resize short=256, JPEG of quality 90", "What is lost", "Loading 224 x
 TUNE = ("Chosen settings, and all others",)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="they measure on Linux")
+@measures_on_linux
 @pytest.mark.parametrize(
     ("program", "options", "titles"),
     [

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from PIL import Image
+from tests.support import measures_on_linux
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="benchmarks run on Linux")
+pytestmark = measures_on_linux
 
 BLACK = """#!/bin/sh
 exec "{python}" -c 'import sys, numpy

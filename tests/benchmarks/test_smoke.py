@@ -13,8 +13,7 @@ from types import ModuleType
 
 import pytest
 from PIL import Image
-
-needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="they measure on Linux")
+from tests.support import measures_on_linux
 
 
 def run(root: Path, script: str, *arguments: str | Path) -> str:
@@ -56,7 +55,7 @@ def photos(root: Path) -> ModuleType:
     return module
 
 
-@needs_linux
+@measures_on_linux
 def test_packing_and_reading_are_measured_and_reported(
     root: Path, images: Path, tmp_path: Path
 ) -> None:
@@ -70,7 +69,7 @@ def test_packing_and_reading_are_measured_and_reported(
     assert [value > 0 for value in measured["seconds"]["GNU tar cf + sync -d"]] == [True]
 
 
-@needs_linux
+@measures_on_linux
 def test_growth_is_measured(root: Path, tmp_path: Path) -> None:
     options = ["--counts", "3", "120", "--rounds", "1", "--json", "--work", str(tmp_path)]
     report = json.loads(run(root, "benchmarks/scale.py", *options))
