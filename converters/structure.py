@@ -216,9 +216,7 @@ def shard_structure(
         scratch: The folder where they were laid out; it keeps the scratch file.
     """
     (shard,) = layout.shards
-    if isinstance(
-        writer, SealedWriter
-    ):  # there is nothing but records, which are put together again one by one
+    if isinstance(writer, SealedWriter):  # nothing but records, each put together again by itself
         return ShardStructure(
             writer, meta.id, first, meta.samples, table, layout, shard.size, "", {}
         )

@@ -66,8 +66,7 @@ def decode_pil(data: Stored, mode: Mode = "RGB", exif_transpose: bool = False) -
 
     if isinstance(data, np.ndarray):
         return Image.fromarray(_plain_grey(in_mode(data, mode)))
-    limit = Image.MAX_IMAGE_PIXELS
-    image = pillow.load_image(data, max_pixels=None if limit is None else 2 * limit)
+    image = pillow.load_image(data, max_pixels=pillow.most_pixels())
     if exif_transpose:
         image = pillow.upright(image)
     if mode in ("unchanged", image.mode):
@@ -256,10 +255,10 @@ def _from_jpeg(
 
 def _may_be_decoded(header: Header) -> bool:
     """Returns whether a picture has no more pixels than Pillow decodes without an error."""
-    from PIL import Image
+    from fastconv.loaders import pillow
 
-    limit = Image.MAX_IMAGE_PIXELS
-    return limit is None or header.width * header.height <= 2 * limit
+    most = pillow.most_pixels()
+    return most is None or header.width * header.height <= most
 
 
 def _orientation(data: memoryview) -> int:

@@ -145,7 +145,7 @@ def decode_whole(data: bytes | memoryview, grey: bool = False) -> Pixels | None:
 
 def _max_pixels() -> int:
     """Returns how many pixels Pillow decodes without an error, 0 where that has no limit."""
-    from PIL import Image
+    from fastconv.loaders import pillow
 
-    limit = Image.MAX_IMAGE_PIXELS
-    return 0 if limit is None else max(int(min(2 * limit, 1 << 62)), 1)
+    most = pillow.most_pixels()
+    return 0 if most is None else max(int(min(most, 1 << 62)), 1)

@@ -42,7 +42,7 @@ from fastconv.loaders.damage import PIXEL_TAGS, sample_error
 from fastconv.loaders.errors import SampleError
 from fastconv.loaders.kinds import FORMAT_NAMES
 
-__all__ = ["identify", "load_image", "orientation", "plain", "upright"]
+__all__ = ["identify", "load_image", "most_pixels", "orientation", "plain", "upright"]
 
 # Pillow's formats, those without a signature last, and our kind of each. Left out are those that
 # start another program (EPS), that only name a file's type (BUFR, GRIB, HDF5, MPEG), that exist on
@@ -142,6 +142,13 @@ def load_image(
         raise
     except Exception as error:
         raise sample_error(error, view, kind or _accepting_kind(view)) from error
+
+
+def most_pixels() -> int | None:
+    """Returns how many pixels a picture may have that Pillow decodes without an error; None where
+    that has no limit."""
+    limit = Image.MAX_IMAGE_PIXELS
+    return None if limit is None else 2 * limit
 
 
 def identify(data: memoryview) -> tuple[str, int, int] | None:

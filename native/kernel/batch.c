@@ -1,5 +1,4 @@
-/* Many images, in several threads, each with a workspace that is kept for the next
-   batch. */
+/* Many images, in several threads, each with a workspace that is kept for the next batch. */
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -21,8 +21,7 @@ enum {
   SMALLEST_SIDE = 16,
 };
 
-/* The order in which coefficients are stored; as many more as a run can
-   lead past the end. */
+/* The order in which coefficients are stored; as many more as a run can lead past the end. */
 static const uint8_t natural[64 + 16] = {
     0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33,
     40, 48, 41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36,
