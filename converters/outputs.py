@@ -286,9 +286,11 @@ def refuse_indexes(
     new = index_files(IndexedPack.empty(out, writer), tools)
     absent = missing(os.path.dirname(out) or ".", new)
     for name in new:
+        if name in own or name in absent:
+            continue
         path = os.path.join(os.path.dirname(out), name)
         others = packs_beside(out)
-        if name in own or name in absent or (overwrite and is_file(path) and not others):
+        if overwrite and is_file(path) and not others:
             continue
         owner = f", but perhaps that of {printable(others[0])}" if others else ""
         spared = others or not is_file(path)

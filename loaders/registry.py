@@ -12,11 +12,13 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fastconv.loaders.errors import MissingDependencyError, UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["Registry"]
 
@@ -51,6 +53,8 @@ class Registry(Generic[T]):
 
     @cached_property
     def _foreign(self) -> dict[str, EntryPoint]:
+        from importlib.metadata import entry_points  # a tenth of a short run, which rarely asks
+
         return {entry.name: entry for entry in entry_points(group=self.group)}
 
     def names(self) -> list[str]:
@@ -84,9 +88,10 @@ class Registry(Generic[T]):
         return found
 
     def installed(self) -> Iterator[type[T]]:
-        """Yields the class of every format whose packages are installed."""
-        for name in self.names():
-            try:
-                yield self.load(name)
-            except MissingDependencyError:
-                continue
+        """Yields the class of every format whose packages are installed; our own come first."""
+        for names in (lambda: self._own, lambda: self._foreign.keys() - self._own):
+            for name in sorted(names()):
+                try:
+                    yield self.load(name)
+                except MissingDependencyError:
+                    continue

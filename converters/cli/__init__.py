@@ -9,10 +9,9 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Annotated
 
-import typer
-from typer.main import get_command
+import click
+from click.exceptions import Exit
 
 from fastconv import __version__
 from fastconv.converters.cli.output import (
@@ -22,6 +21,7 @@ from fastconv.converters.cli.output import (
     lost,
     prepare_streams,
 )
+from fastconv.converters.cli.parameters import Group, Option, command_of
 
 __all__ = ["COMMANDS", "command_line", "main"]
 
@@ -46,40 +46,79 @@ COMMANDS = {
 """The commands in the order of `--help`, each with its panel; each is its module's `command`."""
 
 
-def print_version(wanted: bool) -> None:
+COMPLETE = "_FASTCONV_COMPLETE"
+"""The environment variable with which a shell asks what may come next."""
+
+HELP = """Pack folders of images into LMDB, WebDataset, HDF5, Parquet, TFRecord or RecordIO.
+
+$ fastconv pack images/ out.lmdb
+"""
+
+
+def print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     """Prints the version and ends the command line."""
     if wanted:
-        print(f"fastconv {__version__}")
-        raise typer.Exit
+        click.echo(f"fastconv {__version__}")
+        ctx.exit()
 
 
-def fastconv(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=print_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """Pack folders of images into LMDB, WebDataset, HDF5, Parquet, TFRecord or RecordIO.
+def print_completion(ctx: click.Context, _: click.Parameter, shell: str | None) -> None:
+    """Prints what lets a shell complete commands and options, and ends the command line."""
+    if shell is not None:
+        from click.shell_completion import get_completion_class
 
-    $ fastconv pack images/ out.lmdb
-    """
+        kind = get_completion_class(shell)
+        assert kind is not None, shell
+        click.echo(kind(ctx.command, {}, "fastconv", COMPLETE).source())
+        ctx.exit()
 
 
-def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
+def command_line(names: Iterable[str] = COMMANDS) -> Group:
     """Returns the command line, with these commands alone: the others take long to load."""
-    app = typer.Typer(
-        name="fastconv",
-        rich_markup_mode="rich",
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+    version = Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=print_version,
+        help="Print the version and exit.",
     )
-    app.callback()(fastconv)
+    completion = Option(
+        ["--completion"],
+        type=click.Choice(["bash", "zsh", "fish"]),
+        is_eager=True,
+        expose_value=False,
+        callback=print_completion,
+        help="Print what lets this shell complete commands and options, and exit.",
+    )
+    line = Group(
+        "fastconv",
+        help=HELP,
+        params=[version, completion],
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
     for name in names:
-        command = import_module(f"{__name__}.{name}").command
-        app.command(name, rich_help_panel=COMMANDS[name])(command)
-    return app
+        function = import_module(f"{__name__}.{name}").command
+        line.add_command(command_of(name, function, COMMANDS[name]))
+    return line
+
+
+def run(arguments: list[str]) -> int:
+    """Runs a command line, and returns its exit code.
+
+    Raises:
+        click.ClickException: It is wrong.
+    """
+    first = arguments[0]
+    line = command_line([first] if first in COMMANDS else COMMANDS)
+    if COMPLETE in os.environ:
+        line.main(arguments, "fastconv")
+    try:
+        with line.make_context("fastconv", arguments) as ctx:
+            line.invoke(ctx)
+    except Exit as ended:
+        return ended.exit_code
+    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,11 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = Out(command, json="--json" in arguments)
     try:
         try:
-            names = [command] if command in COMMANDS and command == arguments[0] else COMMANDS
-            code = get_command(command_line(names)).main(
-                arguments or ["--help"], prog_name="fastconv", standalone_mode=False
-            )
-            out.code = code if isinstance(code, int) else 0
+            out.code = run(arguments or ["--help"])
             out.finish(with_answer=False)
         except ReaderGoneError:
             raise

@@ -8,8 +8,6 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from fastconv.converters.cli import options
 from fastconv.converters.cli.durations import parse_duration
 from fastconv.converters.cli.measuring import (
@@ -19,6 +17,7 @@ from fastconv.converters.cli.measuring import (
     showing,
 )
 from fastconv.converters.cli.output import Out, reporting
+from fastconv.converters.cli.parameters import argument, option
 from fastconv.converters.cli.reports import check_report, write_report
 from fastconv.converters.cli.rich_tables import print_table
 from fastconv.loaders.errors import UsageError, printable
@@ -35,18 +34,17 @@ HOW, WHAT = "How it is measured", "What is measured"
 def command(
     sources: Annotated[
         list[str] | None,
-        typer.Argument(
+        argument(
             metavar="SOURCES...",
             help="Folders of images and packs; the first folder is what packs are compared with.",
-            show_default=False,
         ),
     ] = None,
     workers: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="N,N...",
             help="Numbers of workers to load with.",
-            rich_help_panel=WHAT,
+            panel=WHAT,
             show_default="0 and one a core, at most 8",
         ),
     ] = None,
@@ -56,41 +54,39 @@ def command(
     step: options.StepOption = "none",
     cache: Annotated[
         Literal["warm", "cold", "both"],
-        typer.Option(help="State of the page cache.", rich_help_panel=WHAT),
+        option(help="State of the page cache.", panel=WHAT),
     ] = "both",
     latency: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="open=TIME,read=TIME",
             help="Simulate a slow file system: wait for each file opened and each request to read.",
-            rich_help_panel=WHAT,
+            panel=WHAT,
             show_default=False,
         ),
     ] = None,
     mock: Annotated[
         float | None,
-        typer.Option(
+        option(
             metavar="TIME",
             parser=parse_duration,
             help="No data: a Dataset that sleeps this long a sample, as 10ms.",
-            rich_help_panel=WHAT,
+            panel=WHAT,
             show_default=False,
         ),
     ] = None,
     rounds: Annotated[
         int,
-        typer.Option(
-            metavar="N", min=1, help="How often everything is measured.", rich_help_panel=HOW
-        ),
+        option(metavar="N", min=1, help="How often everything is measured.", panel=HOW),
     ] = 3,
     seconds: Annotated[
         float,
-        typer.Option(
+        option(
             metavar="S",
             min=0.01,
             max=86_400.0,
             help="How long each measurement takes, without its warm-up.",
-            rich_help_panel=HOW,
+            panel=HOW,
         ),
     ] = 1.0,
     report: options.ReportOption = None,

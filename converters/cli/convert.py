@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from fastconv.converters.cli import options
 from fastconv.converters.cli.encoding import encoding_of
 from fastconv.converters.cli.output import reporting
 from fastconv.converters.cli.pack import how_to_cut, summarize
+from fastconv.converters.cli.parameters import argument
 from fastconv.converters.cli.progress import showing
 from fastconv.converters.cli.selection import chosen
 from fastconv.loaders.errors import printable
@@ -20,7 +19,7 @@ __all__ = ["command"]
 def command(
     source: Annotated[
         str,
-        typer.Argument(metavar="IN", help="A pack, or a folder of images.", show_default=False),
+        argument(metavar="IN", help="A pack, or a folder of images."),
     ],
     output: options.OutputArgument,
     image_key: options.ImageKeyOption = None,

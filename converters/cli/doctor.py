@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from fastconv.converters.cli.formats import formats
 from fastconv.converters.cli.options import JsonOption
 from fastconv.converters.cli.output import aligned, reporting
+from fastconv.converters.cli.parameters import argument
 from fastconv.converters.cli.sizes import size_text
 from fastconv.loaders.errors import printable
 from fastconv.loaders.limits import MOST_WORKERS
@@ -31,9 +30,7 @@ FEW_FILES = 1024
 
 
 def command(
-    path: Annotated[
-        str, typer.Argument(metavar="PATH", help="Where data lie, or will.", show_default=False)
-    ] = ".",
+    path: Annotated[str, argument(metavar="PATH", help="Where data lie, or will.")] = ".",
     json: JsonOption = False,
 ) -> None:
     """Show what this machine has for loading, and warn of each known trap.

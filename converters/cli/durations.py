@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import typer
+import click
 
 __all__ = ["parse_duration"]
 
@@ -18,13 +18,13 @@ def parse_duration(text: str) -> float:
     """Returns the seconds that a time stands for: `20ms`, `1.5s`, `500us`.
 
     Raises:
-        typer.BadParameter: It is no time.
+        click.BadParameter: It is no time.
     """
     found = _DURATION.fullmatch(text)
     unit = _UNITS.get(found[2]) if found else None
     if found is None or unit is None:
-        raise typer.BadParameter(f"{text!r} is no time: write 20ms, 1.5s or 500us")
+        raise click.BadParameter(f"{text!r} is no time: write 20ms, 1.5s or 500us")
     seconds = float(found[1]) * unit
     if seconds > MOST_S:
-        raise typer.BadParameter(f"{text[:20]!r} is more than a day")
+        raise click.BadParameter(f"{text[:20]!r} is more than a day")
     return seconds

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from fastconv.converters.cli import options
 from fastconv.converters.cli.output import counted, reporting
+from fastconv.converters.cli.parameters import option
 from fastconv.converters.cli.sizes import size_text
 from fastconv.loaders.errors import printable
 
@@ -18,12 +17,12 @@ def command(
     pack: options.PackArgument,
     tools: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--for",
             metavar="TOOL[,TOOL]",
             help="dali, energon, timm, wids (WebDataset); dali, tfrecord (TFRecord); dali, mxnet "
             "(RecordIO).",
-            rich_help_panel=options.FORMAT,
+            panel=options.FORMAT,
             show_default="what the format has anyway",
         ),
     ] = None,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from fastconv.converters.cli import options
 from fastconv.converters.cli.output import reporting
+from fastconv.converters.cli.parameters import option
 
 __all__ = ["command"]
 
@@ -16,10 +15,10 @@ def command(
     pack: options.PackArgument,
     sha256: Annotated[
         bool,
-        typer.Option(
+        option(
             "--sha256",
             help="Read every image and show its SHA-256.",
-            rich_help_panel=options.OUTPUT,
+            panel=options.OUTPUT,
         ),
     ] = False,
     format: options.ReadFormatOption = None,
@@ -28,10 +27,10 @@ def command(
     quiet: options.QuietOption = False,
     json: Annotated[
         bool,
-        typer.Option(
+        option(
             "--json",
             help="Print JSON Lines on stdout: an object a sample.",
-            rich_help_panel=options.OUTPUT,
+            panel=options.OUTPUT,
         ),
     ] = False,
 ) -> None:

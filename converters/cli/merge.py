@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from fastconv.converters.cli import options
 from fastconv.converters.cli.output import reporting
 from fastconv.converters.cli.pack import how_to_cut, summarize
+from fastconv.converters.cli.parameters import argument, option
 from fastconv.converters.cli.progress import showing
 from fastconv.loaders.errors import UsageError, printable
 
@@ -18,9 +17,7 @@ __all__ = ["command"]
 def command(
     packs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="IN... OUT", help="The packs, and last the one to make.", show_default=False
-        ),
+        argument(metavar="IN... OUT", help="The packs, and last the one to make."),
     ],
     format: options.WriteFormatOption = None,
     option: options.WriterOption = None,
@@ -29,10 +26,10 @@ def command(
     index_for: options.IndexForOption = None,
     prefix: Annotated[
         bool,
-        typer.Option(
+        option(
             "--prefix",
             help="Put each pack's name before its paths, where two have the same.",
-            rich_help_panel=options.RUNNING,
+            panel=options.RUNNING,
         ),
     ] = False,
     strict: options.StrictOption = False,

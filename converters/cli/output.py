@@ -21,7 +21,7 @@ from json import dumps
 from signal import SIGINT
 from typing import IO, Any, Protocol
 
-import typer
+from click.exceptions import ClickException, Exit
 
 from fastconv.converters.cli.interrupts import interruptible, signal_of
 from fastconv.loaders.errors import FastconvError, UsageError, printable
@@ -224,7 +224,7 @@ def reporting(
         lines: With --json it prints JSON Lines (`Out.record`), and no object when all is well.
 
     Raises:
-        typer.Exit: With the exit code, unless it is 0.
+        Exit: With the exit code, unless it is 0.
     """
     out = Out(command, json=json, quiet=quiet)
     try:
@@ -233,14 +233,14 @@ def reporting(
                 yield out
                 check_interrupts()
                 out.finish(with_answer=not lines)
-        except (ReaderGoneError, typer.Exit):
+        except (ReaderGoneError, Exit):
             raise
         except (Exception, KeyboardInterrupt) as error:
             out.fail(error)
     except ReaderGoneError:
         forget_stdout()
     if out.code:
-        raise typer.Exit(out.code)
+        raise Exit(out.code)
 
 
 def notes_of(error: BaseException) -> list[str]:
@@ -256,10 +256,8 @@ def notes_of(error: BaseException) -> list[str]:
 def described(error: BaseException) -> tuple[str, str, int]:
     """Returns an error's type and message for people and programs, and the exit code it means."""
     kind, message = type(error).__name__, str(error)
-    # All versions of Typer have this in their errors about arguments, whose classes moved about.
-    format_message = getattr(error, "format_message", None)
-    if format_message is not None:
-        return "UsageError", format_message().replace("Value error, ", ""), 2
+    if isinstance(error, ClickException):
+        return "UsageError", error.format_message(), 2
     if isinstance(error, FastconvError):
         return kind, message, 2 if isinstance(error, UsageError) else 1
     if isinstance(error, KeyboardInterrupt):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from fastconv.converters.cli import options
 from fastconv.converters.cli.output import Out, reporting
+from fastconv.converters.cli.parameters import option
 from fastconv.converters.cli.progress import showing
 from fastconv.converters.cli.sizes import size_text
 from fastconv.converters.cli.source import class_names
@@ -28,32 +27,32 @@ def command(
     pack: options.PackArgument,
     source: Annotated[
         str,
-        typer.Option(
+        option(
             "--from",
             metavar="SRC",
             help="The folder of images that was packed, or what is left of it.",
-            rich_help_panel=options.RUNNING,
+            panel=options.RUNNING,
             show_default=False,
         ),
     ],
     out: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--out",
             "-o",
             metavar="OUT",
             help="Make the mended pack there, and leave PACK as it is.",
-            rich_help_panel=options.RUNNING,
+            panel=options.RUNNING,
             show_default="in place of PACK",
         ),
     ] = None,
     classes: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--classes",
             metavar="PACK_OR_FILE",
             help="The names that PACK was packed with, where its table is lost.",
-            rich_help_panel=options.RUNNING,
+            panel=options.RUNNING,
             show_default=False,
         ),
     ] = None,

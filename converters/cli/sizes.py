@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import typer
+import click
 
 __all__ = ["parse_size", "size_text"]
 
@@ -20,16 +20,16 @@ def parse_size(text: str) -> int:
     """Returns the bytes that a size stands for: `256MB` (millions), `1GiB` (2**30), `4096`.
 
     Raises:
-        typer.BadParameter: It is no size, or no whole number of bytes.
+        click.BadParameter: It is no size, or no whole number of bytes.
     """
     found = _SIZE.fullmatch(text)
     unit = _UNITS.get(found[2].upper()) if found else None
     if found is None or unit is None:
-        raise typer.BadParameter(f"{text!r} is no size: write 256MB, 1GiB or a number of bytes")
+        raise click.BadParameter(f"{text!r} is no size: write 256MB, 1GiB or a number of bytes")
     whole, _, digits = found[1].partition(".")
     size, rest = divmod(int(whole + digits) * unit, int("1" + "0" * len(digits)))
     if rest:
-        raise typer.BadParameter(f"{text!r} is no whole number of bytes")
+        raise click.BadParameter(f"{text!r} is no whole number of bytes")
     return size
 
 

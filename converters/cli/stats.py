@@ -8,10 +8,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from fastconv.converters.cli import options
 from fastconv.converters.cli.output import Out, aligned, counted, reporting
+from fastconv.converters.cli.parameters import argument, option
 from fastconv.converters.cli.progress import showing
 from fastconv.converters.cli.reports import check_report, write_report
 from fastconv.converters.cli.rich_tables import print_table
@@ -33,18 +32,17 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 def command(
     pack: Annotated[
         str,
-        typer.Argument(
+        argument(
             metavar="PACK_OR_FOLDER",
             help="A pack of any format, or a folder of images.",
-            show_default=False,
         ),
     ],
     no_pixels: Annotated[
         bool,
-        typer.Option(
+        option(
             "--no-pixels",
             help="Decode nothing: only what the sample table or the images' headers tell.",
-            rich_help_panel=options.RUNNING,
+            panel=options.RUNNING,
         ),
     ] = False,
     sample: options.SampleOption = None,

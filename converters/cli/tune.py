@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from fastconv.converters.cli import options
 from fastconv.converters.cli.measuring import parse_step
 from fastconv.converters.cli.output import reporting, say
+from fastconv.converters.cli.parameters import argument, option
 from fastconv.converters.cli.sizes import parse_size
 
 __all__ = ["command"]
@@ -20,9 +19,7 @@ IMPORTS = "from fastconv.loaders import RandomResizedCrop, make_loader, open_dat
 def command(
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="SOURCE", help="The pack, or the folder of images.", show_default=False
-        ),
+        argument(metavar="SOURCE", help="The pack, or the folder of images."),
     ],
     batch_size: options.BatchSizeOption = 64,
     size: options.PictureSizeOption = 224,
@@ -30,21 +27,21 @@ def command(
     step: options.StepOption = "none",
     budget: Annotated[
         float,
-        typer.Option(
+        option(
             metavar="S",
             min=1.0,
             max=86_400.0,
             help="Seconds that it may take.",
-            rich_help_panel=options.RUNNING,
+            panel=options.RUNNING,
         ),
     ] = 60.0,
     memory: Annotated[
         int | None,
-        typer.Option(
+        option(
             metavar="SIZE",
             parser=parse_size,
             help="Memory that the loader may take, as 4GB.",
-            rich_help_panel=options.RUNNING,
+            panel=options.RUNNING,
             show_default="four fifths of what is free",
         ),
     ] = None,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from fastconv.converters.cli import options
 from fastconv.converters.cli.output import reporting
+from fastconv.converters.cli.parameters import argument, option
 from fastconv.converters.cli.progress import showing
 from fastconv.converters.cli.sizes import size_text
 from fastconv.loaders.errors import printable
@@ -19,16 +18,14 @@ def command(
     pack: options.PackArgument,
     folder: Annotated[
         str,
-        typer.Argument(
-            metavar="DIR", help="The folder to make, or an empty one.", show_default=False
-        ),
+        argument(metavar="DIR", help="The folder to make, or an empty one."),
     ],
     overwrite: Annotated[
         bool,
-        typer.Option(
+        option(
             "--overwrite",
             help="DIR may have something in it: files of the same path are replaced, others stay.",
-            rich_help_panel=options.RUNNING,
+            panel=options.RUNNING,
         ),
     ] = False,
     format: options.ReadFormatOption = None,

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from fastconv.converters.cli import options
 from fastconv.converters.cli.output import Out, reporting, say
+from fastconv.converters.cli.parameters import option
 from fastconv.converters.cli.progress import showing
 from fastconv.converters.cli.sizes import size_text
 from fastconv.loaders.errors import CorruptPackError, PackChangedError, printable
@@ -29,28 +28,26 @@ def command(
     pack: options.PackArgument,
     decode: Annotated[
         bool,
-        typer.Option(
-            "--decode", help="Decode all pixels of every image.", rich_help_panel=options.CHECKING
-        ),
+        option("--decode", help="Decode all pixels of every image.", panel=options.CHECKING),
     ] = False,
     max_pixels: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--max-pixels",
             metavar="N",
             min=1,
             help="With --decode, larger images are bad.",
-            rich_help_panel=options.CHECKING,
+            panel=options.CHECKING,
             show_default="178956970",
         ),
     ] = None,
     against: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--against",
             metavar="SRC",
             help="Compare with the folder that was packed: what is missing or different is bad.",
-            rich_help_panel=options.CHECKING,
+            panel=options.CHECKING,
             show_default=False,
         ),
     ] = None,

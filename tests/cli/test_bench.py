@@ -7,8 +7,8 @@ import resource
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
-import typer
 
 from fastconv.converters.cli.durations import parse_duration
 from fastconv.converters.cli.measuring import parse_latency, parse_step, parse_workers
@@ -203,7 +203,7 @@ def test_a_time_is_parsed(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "20", "ms", "-1s", "1e3s", "20 minutes", "\u0661s"])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter):
+    with pytest.raises(click.BadParameter):
         parse_duration(text)
 
 

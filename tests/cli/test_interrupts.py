@@ -133,7 +133,7 @@ def test_before_the_command_runs(
         "import signal, sys\n"
         "class Finder:\n"
         "    def find_spec(self, module, path=None, target=None):\n"
-        "        if module == 'typer':\n"
+        "        if module == 'click':\n"
         f"            exec('signal.raise_signal(signal.{name})')\n"
         "sys.meta_path.insert(0, Finder())\n"
         + (f"signal.signal(signal.{name}, signal.SIG_IGN)\n" if ignored else "")

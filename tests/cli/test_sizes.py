@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import click
 import pytest
-import typer
 
 from fastconv.converters.cli.sizes import parse_size, size_text
 
@@ -52,7 +52,7 @@ def test_sizes(text: str, size: int) -> None:
     ],
 )
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is no"):
+    with pytest.raises(click.BadParameter, match="is no"):
         parse_size(text)
 
 
