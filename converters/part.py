@@ -580,7 +580,10 @@ def pack_part(
         if task["out"] is not None:
             fd = os.open(os.fsencode(task["out"]), os.O_RDWR | os.O_CLOEXEC)
             stack.callback(os.close, fd)
-        window = Window(fd)
+        sealed = writer if isinstance(writer, SealedWriter) and fd is not None else None
+        # Records are sealed in memory: there is to be room for the largest one.
+        largest = int(np.diff(sealed.bounds(part)).max(initial=0)) if sealed else 0
+        window = Window(fd, max(WINDOW, largest))
         look = None if known else Look(results, task["check"] == "decode", task["max_pixels"])
         if (
             fd is None
@@ -589,8 +592,8 @@ def pack_part(
             and isinstance(source, FolderSource)
         ):
             look_at_heads(part, source, window.view, look)
-        elif isinstance(writer, SealedWriter) and fd is not None:
-            window = write_records(part, writer, source, fd, look)
+        elif sealed is not None:
+            write_records(part, sealed, source, window, look)
         else:
             write_part(part, writer, source, window, look)
         if writer is not None and writer.names_kind and fd is not None:
@@ -729,22 +732,16 @@ def write_part(
 
 
 def write_records(
-    part: Part, writer: SealedWriter, source: PartSource, fd: int, look: Look | None
-) -> Window:
-    """Puts the part's records together, seals them, and writes them; returns what has done that.
-
-    A record is sealed in memory, so the window has room for the largest one.
-    """
-    bounds = writer.bounds(part)
-    window = Window(fd, max(WINDOW, int(np.diff(bounds).max(initial=0))))
+    part: Part, writer: SealedWriter, source: PartSource, window: Window, look: Look | None
+) -> None:
+    """Puts the part's records together in the window, which has room for each, and seals them."""
     frame = writer.frame(part, np.arange(len(part)))
     order = np.argsort(frame.place, kind="stable")
     begins = np.concatenate([np.zeros(1, np.int64), frame.end])[:-1]
     pieces = zip(*(c[order].tolist() for c in (frame.place, begins, frame.end)), strict=True)
     piece = next(pieces, None)
     sizes, places = ([c.tolist() for c in columns] for columns in (part.size, part.place))
-    starts = bounds.tolist()
-    for row, (start, stop) in enumerate(pairwise(starts)):
+    for row, (start, stop) in enumerate(pairwise(writer.bounds(part).tolist())):
         record = window.room(start, stop - start, stop - start)
         while piece is not None and piece[0] < stop:
             at, begin, end = piece
@@ -771,7 +768,6 @@ def write_records(
         if whole:  # else it is written again, elsewhere
             writer.seal(part, row, record)
     window.flush()
-    return window
 
 
 def look_at_heads(part: Part, source: FolderSource, view: memoryview, look: Look) -> None:

@@ -25,12 +25,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
 from fastconv.converters.beside import BesideWriter
 from fastconv.converters.columns import Column, constant, lines, ragged, where
@@ -90,7 +89,28 @@ def entry(name: bytes, kind: int, values: bytes) -> bytes:
     return block(1, block(1, name) + block(2, block(kind, values)))
 
 
-@lru_cache(maxsize=4096)
+@cache
+def format_entry(kind: int) -> bytes:
+    """Returns the feature of an image's format, of equal size for all."""
+    format = FORMATS[KINDS[kind]]
+    length = varint(len(format), FORMAT_ROOM - len(format))
+    return entry(b"image/format", 1, b"\x0a" + length + format)
+
+
+HEIGHT_HEAD, WIDTH_HEAD = (
+    entry(name, 3, block(1, varint(0, PIXELS_ROOM)))[:-PIXELS_ROOM]
+    for name in (b"image/height", b"image/width")
+)
+"""What stands before the varint in the features of height and width."""
+
+
+def pixels_varint(n: int) -> bytes:
+    """Returns a number below 2^35 as a varint of PIXELS_ROOM bytes."""
+    return bytes(
+        (n & 127 | 128, n >> 7 & 127 | 128, n >> 14 & 127 | 128, n >> 21 & 127 | 128, n >> 28)
+    )
+
+
 def known_last(kind: int, height: int, width: int) -> bytes:
     """Returns the first features, of equal size in all records.
 
@@ -98,11 +118,9 @@ def known_last(kind: int, height: int, width: int) -> bytes:
         kind: Code of the image's format.
         height, width: In pixels.
     """
-    format = FORMATS[KINDS[kind]]
-    return (
-        entry(b"image/format", 1, b"\x0a" + varint(len(format), FORMAT_ROOM - len(format)) + format)
-        + entry(b"image/height", 3, block(1, varint(height, PIXELS_ROOM)))
-        + entry(b"image/width", 3, block(1, varint(width, PIXELS_ROOM)))
+    # Made for every record: of parts that are made once.
+    return b"".join(
+        (format_entry(kind), HEIGHT_HEAD, pixels_varint(height), WIDTH_HEAD, pixels_varint(width))
     )
 
 
@@ -376,6 +394,8 @@ class TFRecordWriter(SealedWriter, BesideWriter):
         return Frame(places, blocks.data, np.cumsum(ends))
 
     def seal(self, part: Part, row: int, record: memoryview) -> None:
+        from crc32c import crc32c  # takes a while: other formats need not wait for it
+
         place = features_place(record)
         record[place : place + len(UNKNOWN)] = known_last(
             part.kind.item(row), part.height.item(row), part.width.item(row)
