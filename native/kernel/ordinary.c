@@ -19,6 +19,8 @@ enum {
   LOOK = 10,        /* bits that are looked up at once */
   NO_SYMBOL = 0xFF, /* a length that no code has */
   SMALLEST_SIDE = 16,
+  LARGEST_SIDE = 65500, /* that libjpeg takes */
+  MOST_CELLS = 4,       /* of an MCU, along a side */
 };
 
 /* The order in which coefficients are stored; as many more as a run can lead past the end. */
@@ -92,8 +94,8 @@ static int make_huffman(struct huffman *table, const uint8_t *counts, const uint
   int code = 0, place = 0;
   for (int length = 1; length <= 16; length++, code <<= 1) {
     table->offset[length] = place - code;
+    if (code + counts[length - 1] >= 1 << length) return 0; /* none is all ones, libjpeg says */
     for (int n = 0; n < counts[length - 1]; n++, code++, place++) {
-      if (code >= 1 << length) return 0;
       int symbol = symbols[place], size = symbol & 15, run = symbol >> 4;
       if (is_dc && symbol > 11) return 0;
       if (length > LOOK) continue;
@@ -144,18 +146,24 @@ static int read_frame(struct ordinary *jpeg, const uint8_t *block, size_t size, 
   jpeg->width = block[3] << 8 | block[4];
   jpeg->count = block[5];
   if (jpeg->width < SMALLEST_SIDE || jpeg->height < SMALLEST_SIDE) return 0;
+  if (jpeg->width > LARGEST_SIDE || jpeg->height > LARGEST_SIDE) return 0;
   if ((jpeg->count != 1 && jpeg->count != 3) || size != 6 + 3 * (size_t)jpeg->count) return 0;
   for (int n = 0; n < jpeg->count; n++) {
     const uint8_t *each = block + 6 + 3 * n;
     struct component *component = &jpeg->components[n];
     ids[n] = each[0];
-    component->across = jpeg->count == 1 ? 1 : each[1] >> 4;
-    component->down = jpeg->count == 1 ? 1 : each[1] & 15;
+    component->across = each[1] >> 4;
+    component->down = each[1] & 15;
     if (each[2] > 3 || !jpeg->has_quantization[each[2]]) return 0;
     component->quantization = jpeg->quantization[each[2]];
     if (n && (component->across != 1 || component->down != 1)) return 0;
   }
-  int across = jpeg->components[0].across, down = jpeg->components[0].down;
+  struct component *first = &jpeg->components[0];
+  int across = first->across, down = first->down;
+  if (jpeg->count == 1) { /* they say nothing then, but have to be some that libjpeg takes */
+    first->across = first->down = 1;
+    return across >= 1 && across <= MOST_CELLS && down >= 1 && down <= MOST_CELLS;
+  }
   /* Not 1 x 2: versions of libjpeg-turbo differ in how they double those. */
   return (across == 1 && down == 1) || (across == 2 && (down == 1 || down == 2));
 }
@@ -203,7 +211,10 @@ static const uint8_t *read_headers(struct ordinary *jpeg, struct bytes file) {
       if (jpeg->count == 3 && !colours) return NULL;
       return read_scan(jpeg, block, inside, ids) ? data + at : NULL;
     } else if (marker == 0xE0) {
-      if (inside >= 14 && !memcmp(block, "JFIF\0", 5)) jfif = 1;
+      if (inside >= 14 && !memcmp(block, "JFIF\0", 5)) {
+        if (block[5] != 1) return NULL; /* a version that libjpeg complains of */
+        jfif = 1;
+      }
     } else if (marker == 0xEE) {
       if (inside >= 12 && !memcmp(block, "Adobe", 5)) adobe = block[11];
     } else if (marker != 0xFE && (marker & 0xF0) != 0xE0) {

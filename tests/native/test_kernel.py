@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import simplejpeg
 from PIL import Image
 
 from fastconv.loaders import native
@@ -127,6 +128,66 @@ def test_a_picture_without_tables_gets_no_others(kernel: Any) -> None:
     size = int.from_bytes(data[tables + 2 : tables + 4])
     without = data[:tables] + data[tables + 2 + size :]
     assert decode(kernel, [data, without, data], jobs_for(3))[1][1] == kernel.DAMAGED
+
+
+def is_taken(data: bytes) -> bool:
+    """Returns whether libjpeg-turbo decodes a picture without a complaint."""
+    try:
+        simplejpeg.decode_jpeg(data)
+    except ValueError:
+        return False
+    return True
+
+
+def segment(data: bytes, marker: int) -> slice:
+    """Returns where the first segment with this marker lies, without the marker."""
+    place = 2
+    while data[place + 1] != marker:
+        place += 2 + int.from_bytes(data[place + 2 : place + 4])
+    return slice(place + 2, place + 2 + int.from_bytes(data[place + 2 : place + 4]))
+
+
+def of_grey(size: tuple[int, int] = (40, 30)) -> bytes:
+    out = io.BytesIO()
+    Image.new("L", size, 99).save(out, "JPEG")
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("data", [of_grey(), jpeg(subsampling=0), jpeg(subsampling=2)])
+@pytest.mark.parametrize("marker", [0xE0, 0xC0, 0xDA])
+def test_headers_that_libjpeg_complains_of(kernel: Any, marker: int, data: bytes) -> None:
+    place = segment(data, marker)
+    sizes = range(place.start + 3, place.start + 7) if marker == 0xC0 else ()
+    files = [
+        data[:at] + bytes([value]) + data[at + 1 :]
+        for at in range(place.start, place.stop)
+        if at not in sizes
+        for value in range(256)
+    ]
+    _, status = decode(kernel, files, jobs_for(len(files)))
+    done = [file for file, found in zip(files, status, strict=True) if found == kernel.DONE]
+    assert done
+    assert all(map(is_taken, done))
+
+
+def test_a_code_of_ones_is_none(kernel: Any) -> None:
+    data = of_grey()
+    place = segment(data, 0xC4)
+    table = bytearray(data[place])
+    table[1] += 1
+    table[2 + 1 + 8] += 1  # one code of 9 bits more, behind 111111110
+    files = [data, data[: place.start] + table + b"\x0b" + data[place.stop :]]
+    assert [*map(is_taken, files)] == [True, False]
+    assert decode(kernel, files, jobs_for(2))[1] == [kernel.DONE, kernel.DAMAGED]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_pictures_larger_than_libjpeg_takes(kernel: Any, axis: int) -> None:
+    data = of_grey((65_500, 16) if axis else (16, 65_500))
+    at = segment(data, 0xC0).start + 3 + 2 * axis
+    files = [data, data[:at] + (65_501).to_bytes(2) + data[at + 2 :]]
+    assert [*map(is_taken, files)] == [True, False]
+    assert decode(kernel, files, jobs_for(2, (16, 16)))[1] == [kernel.DONE, kernel.DAMAGED]
 
 
 @pytest.mark.parametrize(
