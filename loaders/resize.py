@@ -93,20 +93,24 @@ def _made(length: int, stop: int, source: int) -> int:
 
 def _resize(part: Pixels, scales: tuple[float, float], out: Pixels) -> None:
     """Writes a part resized by these factors, down and across, beginning with its first pixel."""
-    source = _planes(part)
-    target = torch.from_numpy(out).permute(2, 0, 1).unsqueeze(0)
-    _resample(source, out.shape[:2], False, *scales, out=target)
+    _resample(_planes(part), out.shape[:2], False, *scales, out=_tensor(out))
 
 
 def _planes(part: Pixels) -> torch.Tensor:
     """Returns a part of a picture as torch has it, (1, channels, rows, columns); copied only where
     it does not lie in one piece."""
-    # Of what is read-only torch would warn; a single pixel may be contiguous and go backwards.
-    if not (part.flags.c_contiguous and part.flags.writeable) or min(part.strides) < 0:
+    if not (part.flags.c_contiguous and part.flags.writeable):  # of what is read-only torch warns
         copy = scratch("part", part.size).reshape(part.shape)
         copy[...] = part
         part = copy
-    return torch.from_numpy(part).permute(2, 0, 1).unsqueeze(0)
+    return _tensor(part)
+
+
+def _tensor(pixels: Pixels) -> torch.Tensor:
+    """Returns contiguous pixels as torch has them, (1, channels, rows, columns); not copied."""
+    # Where there is one row, or column, numpy's step to the next may be any; torch would take it.
+    plain = pixels.reshape(-1).reshape(pixels.shape)
+    return torch.from_numpy(plain).permute(2, 0, 1).unsqueeze(0)
 
 
 def _copy(window: Pixels, top: int, left: int, flip: bool, out: Pixels) -> None:

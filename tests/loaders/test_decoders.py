@@ -376,6 +376,18 @@ def test_a_turned_picture_of_one_pixel(orientation: int) -> None:
     assert (found == decode_with(buffer.getvalue(), Resize((1, 1)), ())).all()
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("size", [(40, 1), (1, 40)])
+def test_a_turned_picture_of_one_row_or_column(size: tuple[int, int], orientation: int) -> None:
+    exif = Image.Exif()
+    exif[274] = orientation
+    data = encoded(photo(*size).convert("L"), exif=exif)
+    for decoder in (Resize((9, 4)), Resize((4, 70))):
+        found = decode_with(data, decoder, (), mode="L", exif_transpose=True)
+        expected = reference(data, decoder, mode="L", exif_transpose=True)
+        assert difference(found, expected) < 1.5
+
+
 @pytest.mark.parametrize("decoder", [CenterCrop(224, resize=256), RandomResizedCrop(150)], ids=repr)
 @pytest.mark.parametrize("kind", ["colour", "grey", "PNG"])
 def test_grey_is_made_before_resizing(decoder: Decoder, kind: str) -> None:
