@@ -154,8 +154,9 @@ def decode_top(
     """
     height = header.height
     if header.step:
-        # Colours that are stored at half the size are smoothed with the row that follows.
-        height = min(-(-(rows + 2) // header.step) * header.step, height)
+        # Colours that are stored at half the size are smoothed with the row that follows: two of
+        # the size that is made.
+        height = min(-(-(rows + 16 // eighths) // header.step) * header.step, height)
     place = slice(header.height_at, header.height_at + 2)
     data[place] = divmod(height, 256)
     shape = -(-height * eighths // 8), -(-header.width * eighths // 8), 1 if grey else 3
