@@ -88,6 +88,15 @@ static int has_end(j_decompress_ptr jpeg) {
   return marker == JPEG_EOI;
 }
 
+/* Returns whether all of each coefficient was there. Where scans of a progressive picture are missing,
+   libjpeg-turbo smooths it with neighbours beyond the part, and each version in another way. */
+static int is_complete(j_decompress_ptr jpeg) {
+  for (int n = 0; jpeg->coef_bits && n < jpeg->num_components; n++)
+    for (int k = 0; k < DCTSIZE2; k++)
+      if (jpeg->coef_bits[n][k]) return 0;
+  return 1;
+}
+
 enum status decode_part(struct workspace *space, struct bytes file, int eighths, struct part part,
                         int grey, struct pixels *out) {
   struct decoder *decoder = space->decoder;
@@ -111,6 +120,10 @@ enum status decode_part(struct workspace *space, struct bytes file, int eighths,
   jpeg->scale_num = (unsigned)eighths;
   jpeg->scale_denom = 8;
   jpeg_start_decompress(jpeg);
+  if (!is_complete(jpeg)) {
+    jpeg_destroy_decompress(jpeg);
+    return UNABLE;
+  }
   if (part.bottom > (int)jpeg->output_height || part.right > (int)jpeg->output_width) {
     jpeg_destroy_decompress(jpeg);
     return DAMAGED; /* its second header says otherwise */

@@ -207,6 +207,27 @@ def test_arithmetic_coding(options: tuple[str, ...]) -> None:
         check(files, decoder, some=True)
 
 
+def ends_of_scans(data: bytes) -> list[int]:
+    found, place = [], 2
+    while (marker := data[place + 1]) != 0xD9:
+        place += 2 + int.from_bytes(data[place + 2 : place + 4])
+        if marker == 0xDA:
+            while data[place] != 0xFF or not data[place + 1]:
+                place += 1
+            found.append(place)
+    return found
+
+
+@pytest.mark.parametrize("colours", ["L", "RGB"])
+def test_scans_that_are_missing(colours: str) -> None:
+    """Neighbours far away have a say in what libjpeg-turbo makes up for them."""
+    data = encoded(picture(97, 93).convert(colours), progressive=True, quality=60)
+    files = [data[:end] + b"\xff\xd9" for end in ends_of_scans(data)]
+    assert len(files) > 4
+    for at in (0, 8, 48):
+        check(files, Fixed(Geometry(at, at, 40, 40, 40, 40, 0, 0, 40, 40)), some=True)
+
+
 def test_threads_share_a_batch() -> None:
     files = [data for kind in KINDS for data in of_all_sizes(kind)]
     for threads in (2, 3, 16, 1000):
