@@ -90,6 +90,10 @@ class _Jpeg(JpegImagePlugin.JpegImageFile):
     def _read_dpi_from_exif(self) -> None:
         """Leaves the EXIF block alone: Pillow would warn of a damaged one."""
 
+    def load_prepare(self) -> None:
+        self.decodermaxblock = -1  # all at once: arithmetic decoding cannot wait for more
+        super().load_prepare()
+
 
 class _Tiff(TiffImagePlugin.TiffImageFile):
     def load_prepare(self) -> None:

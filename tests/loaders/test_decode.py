@@ -22,6 +22,7 @@ from PIL import (
     UnidentifiedImageError,
     features,
 )
+from tests.support import ARITHMETIC
 
 from fastconv.loaders.decode import Mode, decode_pil, to_text
 from fastconv.loaders.errors import SampleError, UsageError
@@ -270,6 +271,14 @@ def test_mpo_with_a_broken_index() -> None:
     place = data.index(b"MPF\0") + 4
     broken = data[:place] + b"XX" + data[place + 2 :]
     assert same(decode_pil(broken), decode_pil(data))
+
+
+def test_arithmetic_coding_beyond_the_first_64_kib() -> None:
+    """Pillow itself refuses such files: it hands them over by pieces of this size."""
+    comment = b"\xff\xfe" + struct.pack(">H", 2**16 - len(ARITHMETIC) + 50)
+    data = ARITHMETIC[:2] + comment.ljust(2**16 - len(ARITHMETIC) + 52) + ARITHMETIC[2:]
+    assert data.index(b"\xff\xda") < 2**16 - 20 < 2**16 + 20 < len(data)
+    assert same(decode_pil(data), decode_pil(ARITHMETIC))
 
 
 @pytest.mark.parametrize("frames", [0, 2**32 - 1])

@@ -3,7 +3,6 @@ missing."""
 
 from __future__ import annotations
 
-import base64
 import io
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.support import ARITHMETIC
 
 from fastconv.converters import pack
 from fastconv.loaders import (
@@ -40,14 +40,6 @@ DECODERS = (
     CenterCrop((64, 24)),
     RandomHorizontalFlip(0.5, Resize((17, 33))),
 )
-
-ARITHMETIC = base64.b64decode(
-    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAKBueIx4ZKCMgoy0qqC+8P//8Nzc8P//////////////////////////"
-    "////////////////////////////////yQALCAAoADABAREA/8wABgAQEAX/2gAIAQEAAD8A+73LLrRajPLmuyDm"
-    "8WgROZPrlv8AzoFNqGOrL6h6ZN5wihZven2g6PUd5RYOKK5rQfcbVqZ0lpEd6Maw4J45BzVS+7F2C5UtpbVgszp6"
-    "9pSJJjLkqQBNhXhnzDv948/gWMUTRdCeuCKHlsyLRIkhEZbWlhYb/f5mDT+nUmknCFp1Z3fJkFT/2Q=="
-)
-"""A grey JPEG with arithmetic coding, which Pillow does not write."""
 
 
 class Half:
