@@ -105,6 +105,30 @@ static int is_in_range(struct bytes file) {
   return found;
 }
 
+static void complain(j_common_ptr jpeg, int level) {
+  if (level < 0) go_back(jpeg);
+}
+
+/* Returns whether libjpeg-turbo has no complaint about all that is before the coded data. */
+static int takes_headers(struct bytes file) {
+  struct jpeg_error_mgr errors;
+  static struct jpeg_decompress_struct jpeg;
+  jpeg.err = jpeg_std_error(&errors);
+  errors.error_exit = go_back;
+  errors.emit_message = complain;
+  volatile int taken = 1;
+  if (!setjmp(back)) {
+    jpeg_create_decompress(&jpeg);
+    jpeg_mem_src(&jpeg, file.data, file.size);
+    jpeg_read_header(&jpeg, TRUE);
+    jpeg_start_decompress(&jpeg);
+  } else {
+    taken = 0;
+  }
+  jpeg_destroy_decompress(&jpeg);
+  return taken;
+}
+
 /* Decodes a part by both decoders, if the first one takes it. */
 static void compare_decoders(struct workspace *one, struct workspace *other, struct bytes file,
                              const struct header *header, const uint8_t *numbers) {
@@ -117,6 +141,7 @@ static void compare_decoders(struct workspace *one, struct workspace *other, str
   struct pixels own, theirs;
   use_plain_loops(1); /* the best ones were compared with them already */
   if (decode_ordinary(one, file, eighths, part, grey, &own) != DONE) return;
+  if (!takes_headers(file)) abort();
   enum status status = decode_part(other, file, eighths, part, grey, &theirs);
   if (status == DAMAGED) return; /* libjpeg-turbo looks at more of the last rows than is wanted */
   if (status != DONE) abort();
