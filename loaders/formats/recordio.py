@@ -27,14 +27,15 @@ import re
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Self
+from functools import cached_property
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from fastconv.loaders.beside import BesideReader, open_beside
 from fastconv.loaders.errors import NotAPackError, printable
-from fastconv.loaders.files import MappedFile, first_bytes, map_file, open_file
+from fastconv.loaders.files import first_bytes, map_file, open_file
 from fastconv.loaders.kinds import KINDS, START_BYTES, kind_code_of_start
 from fastconv.loaders.meta import PackMeta, Shard
 from fastconv.loaders.names import unique_names
@@ -88,18 +89,11 @@ class RecordIOReader(BesideReader):
     numbers: npt.NDArray[np.uint64] | None = None
     prefixes: Sequence[str] = ()
 
-    def __init__(
-        self,
-        path: str,
-        meta: PackMeta,
-        table: SampleTable,
-        files: Sequence[str],
-        table_file: MappedFile | None = None,
-    ) -> None:
-        super().__init__(path, meta, table, files, table_file)
-        # Very few: of photos of 50 kB, one in 340,000.
-        split = [] if table.extra is None else np.flatnonzero(table.extra).tolist()
-        self._split = frozenset(split)
+    def __new__(cls, path: str, meta: PackMeta, table: SampleTable, *files: Any) -> Self:
+        # Very few images are split: of photos of 50 kB, one in 340,000. Asking for each that is
+        # read takes a tenth of the time.
+        split = table.extra is not None and table.extra.any()
+        return object.__new__(_SplitReader if split else cls)  # type: ignore[return-value]
 
     @classmethod
     def recognises(cls, path: str) -> bool:
@@ -121,30 +115,6 @@ class RecordIOReader(BesideReader):
     @staticmethod
     def stamp(pack_id: str) -> bytes:
         return stamp_of(pack_id)
-
-    def read(self, row: int, slot: int = 0) -> memoryview | None:
-        if row in self._split and not slot:
-            return memoryview(self._joined(row))
-        return MappedReader.read(self, row, slot)  # super() would take twice the time of the rest
-
-    def load(self, row: int, slot: int = 0) -> bytes | None:
-        return self._joined(row) if row in self._split and not slot else super().load(row, slot)
-
-    def fill(self, rows: npt.NDArray[np.int64], places: Sequence[Pixels]) -> None:
-        if self._split.isdisjoint(rows.tolist()):
-            super().fill(rows, places)
-        else:
-            Reader.fill(self, rows, places)
-
-    def _joined(self, row: int) -> bytes:
-        """Returns a split image, put together."""
-        mapped, size = self._guarded(row), self._size_of[0](row)
-        assert self.table.extra is not None
-        data = joined(self._copy(mapped, row, 0, size + self.table.extra.item(row)))
-        if len(data) != size:
-            words = "its record is damaged: fastconv repair can mend it"
-            raise self.bad_sample(row, words, "bad_record")
-        return data
 
     def key(self, row: int) -> str:
         if self.numbers is None:
@@ -194,6 +164,39 @@ class RecordIOReader(BesideReader):
                 "(floats, little-endian), and -1 as labels"
             )
         return reader
+
+
+class _SplitReader(RecordIOReader):
+    """Reads packs in which some images are split."""
+
+    @cached_property
+    def _split(self) -> frozenset[int]:
+        assert self.table.extra is not None
+        return frozenset(np.flatnonzero(self.table.extra).tolist())
+
+    def read(self, row: int, slot: int = 0) -> memoryview | None:
+        if row in self._split and not slot:
+            return memoryview(self._joined(row))
+        return MappedReader.read(self, row, slot)  # super() would take twice the time of the rest
+
+    def load(self, row: int, slot: int = 0) -> bytes | None:
+        return self._joined(row) if row in self._split and not slot else super().load(row, slot)
+
+    def fill(self, rows: npt.NDArray[np.int64], places: Sequence[Pixels]) -> None:
+        if self._split.isdisjoint(rows.tolist()):
+            super().fill(rows, places)
+        else:
+            Reader.fill(self, rows, places)
+
+    def _joined(self, row: int) -> bytes:
+        """Returns a split image, put together."""
+        mapped, size = self._guarded(row), self._size_of[0](row)
+        assert self.table.extra is not None
+        data = joined(self._copy(mapped, row, 0, size + self.table.extra.item(row)))
+        if len(data) != size:
+            words = "its record is damaged: fastconv repair can mend it"
+            raise self.bad_sample(row, words, "bad_record")
+        return data
 
 
 def stamp_of(pack_id: str) -> bytes:
