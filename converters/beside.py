@@ -62,8 +62,7 @@ def lost_table(reader: BesideReader) -> Iterator[tuple[str, str]]:
     index = index_path(reader.path)
     yield (
         os.path.basename(index),
-        f"its table {printable(index)} is missing: cannot tell whether shards or samples are "
-        "missing: copy the pack again",
+        f"cannot tell whether shards or samples are missing: {reader.lost_table}",
     )
     for path, stamp in zip(reader.files, stamps, strict=True):
         if stamp != first:

@@ -29,6 +29,7 @@ from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.joined import JoinedReader
 from fastconv.loaders.kinds import kind_code
 from fastconv.loaders.listing import Bytes, Ignored, Listing, Places
+from fastconv.loaders.names import several
 from fastconv.loaders.reader import NOTHING, MappedReader, Reader, Wanted
 from fastconv.loaders.sample import IMAGE
 from fastconv.loaders.table import SampleTable
@@ -77,7 +78,7 @@ def convert(
         FastconvError: Something failed; nothing is left at `out` that was not there before.
     """
     began = time.monotonic()
-    check_arguments(workers, "fast")
+    check_arguments(workers, "fast", encoding, selection, split, sharding)
     wanted = Wanted((), image_key, label_key)
     reader = open_whole(source, wanted=wanted)
     if reader.root:
@@ -132,8 +133,8 @@ def merge(
         FastconvError: Something failed; nothing is left at `out` that was not there before.
     """
     began = time.monotonic()
-    check_arguments(workers, "fast")
-    reader = JoinedReader([open_whole(path) for path in sources])
+    check_arguments(workers, "fast", encoding, sharding=sharding)
+    reader = JoinedReader([open_whole(path) for path in several("sources", sources)])
     for one in reader.readers:
         if one.root:
             raise UsageError(f"{printable(one.path)}: a folder of images: pack it first")

@@ -67,7 +67,7 @@ def pack_samples(
     """
     began, final = time.monotonic(), os.fsdecode(out)
     notice = notice or (lambda line: None)
-    check_arguments(workers, check)
+    check_arguments(workers, check, encoding, sharding=sharding)
     if not (isinstance(samples, Iterable) or hasattr(samples, "__getitem__")):
         raise UsageError(f"samples are something that gives Sample, not {type(samples).__name__}")
     own: list[OSError] = []

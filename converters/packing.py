@@ -130,7 +130,7 @@ def pack(
     assert source is not None
     root, final = source_folder(source), os.fsdecode(out)
     notice = notice or (lambda line: None)
-    check_arguments(workers, check)
+    check_arguments(workers, check, encoding, selection, split, sharding)
     if os.path.realpath(root) == os.path.realpath(final):
         raise UsageError(f"{printable(final)}: is the folder that is packed: name another OUT")
     with translated_errors(final):
@@ -284,12 +284,25 @@ def source_folder(source: str | os.PathLike[str]) -> str:
     return root
 
 
-def check_arguments(workers: int | None, check: Check) -> None:
-    """Checks how many workers are asked for, and what they are to look at.
+def check_arguments(
+    workers: int | None,
+    check: Check,
+    encoding: Encoding | None = None,
+    selection: Selection | None = None,
+    split: Split | None = None,
+    sharding: Sharding | None = None,
+) -> None:
+    """Checks how many workers are asked for, what they are to look at, and that settings are such.
 
     Raises:
-        UsageError: There are none, or there is no such check.
+        UsageError: There are none, there is no such check, or a setting is something else.
     """
+    for given, kind in (
+        (encoding, Encoding), (selection, Selection), (split, Split), (sharding, Sharding),
+    ):  # fmt: skip
+        if given is not None and not isinstance(given, kind):
+            name = kind.__name__
+            raise UsageError(f"{name.lower()} is {given!r:.60}: it is a fastconv.converters.{name}")
     if check not in get_args(Check):
         raise UsageError(f"check is 'fast' or 'decode', not {check!r}")
     if workers is not None and workers < 1:

@@ -171,10 +171,14 @@ def open_beside(
         )
         scanned.lost_table = f"its table does not fit it ({problem}): copy the pack again"
     elif ask and len(scanned) and kind.stamp_in(bytes(map_file(files[0]).view[kind.stamped])):
-        place = "in" if os.path.isdir(path) else "beside"
+        place, folder = "in" if os.path.isdir(path) else "beside", os.path.dirname(path) or "."
         lost = f"its table {printable(os.path.basename(index_path(path)))} is not {place} it"
-        scanned.notices.append(f"{lost}: without it {kind.unknown}: copy it along")
-        scanned.lost_table = f"{lost}: copy it along"
+        remedy, why = "copy it along", "without it"
+        if place == "beside" and os.path.exists(index_path(folder)):
+            lost = f"it is a shard of the pack {printable(folder)}"
+            remedy, why = "name that folder", "read alone"
+        scanned.notices.append(f"{lost}: {why} {kind.unknown}: {remedy}")
+        scanned.lost_table = f"{lost}: {remedy}"
     return scanned
 
 

@@ -44,6 +44,7 @@ from fastconv.loaders.errors import (
 )
 from fastconv.loaders.joined import JoinedReader, fingerprint, open_packs
 from fastconv.loaders.meta import PackMeta
+from fastconv.loaders.names import several
 from fastconv.loaders.nvjpeg import Encoded
 from fastconv.loaders.open import find_format, path_of, require_path, retried
 from fastconv.loaders.raw import Pixels, Shape
@@ -149,14 +150,12 @@ class PackDataset(Dataset[Any]):
         _check("mode", mode, get_args(Mode))
         _check("on_error", on_error, get_args(OnError))
         _check("verify", verify, (True, False))
-        if isinstance(fields, str):
-            raise UsageError(f"fields is a string: give a tuple of names, as ({fields!r},)")
         self.path = self._located(path)
         self.format = self.format or find_format(self.path).name
         self.transform = transform
         self.target_transform = target_transform
         self.decode: Decode = decode
-        self.fields = None if fields is None else tuple(fields)
+        self.fields = None if fields is None else several("fields", fields)
         self.mode: Mode = mode
         self.exif_transpose = exif_transpose
         self.on_error: OnError = on_error

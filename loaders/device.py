@@ -42,10 +42,19 @@ class DeviceMover:
         self.dtype = dtype or (torch.float32 if normalize is not None else None)
         self.mean_std: tuple[torch.Tensor, torch.Tensor] | None = None
         if normalize is not None:
-            mean, std = (torch.tensor(values, dtype=torch.float64) for values in normalize)
-            if mean.shape != (3,) or std.shape != (3,) or not bool((std > 0).all()):
+            try:
+                mean, std = (torch.tensor(values, dtype=torch.float64) for values in normalize)
+                right = mean.shape == std.shape == (3,) and bool((std > 0).all())
+            except (TypeError, ValueError, RuntimeError):
+                right = False
+            if not right:
                 raise UsageError(
                     "normalize is (mean, std): three numbers each, those of std above 0"
+                )
+            if bool((mean.abs() > 1).any()):
+                raise UsageError(
+                    f"normalize has a mean of {mean.tolist()}: of values from 0 to 1: divide mean "
+                    "and std by 255"
                 )
             # x / 255 is in 0 to 1; both steps become one multiplication and one subtraction.
             scale = (1 / (255 * std)).to(self.dtype).view(3, 1, 1).to(device)

@@ -6,12 +6,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from fastconv.loaders.classes import some_of
+from fastconv.loaders.errors import UsageError
 from fastconv.loaders.kinds import EXTENSIONS
 from fastconv.loaders.sample import IMAGE
 
-__all__ = ["class_names", "fields_left_out", "is_name", "problem_of_field", "unique_names"]
+__all__ = [
+    "class_names",
+    "fields_left_out",
+    "is_name",
+    "problem_of_field",
+    "several",
+    "unique_names",
+]
+
+T = TypeVar("T")
 
 _FIELD = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 
@@ -26,6 +37,17 @@ def is_name(text: object) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def several(what: str, given: Iterable[T]) -> tuple[T, ...]:
+    """Returns all of what an argument was given.
+
+    Raises:
+        UsageError: It is one text or path: each of its letters would be one.
+    """
+    if isinstance(given, str | bytes | os.PathLike):
+        raise UsageError(f"{what} is {given!r:.60}: give a list of them, as [{given!r:.60}]")
+    return tuple(given)
 
 
 def problem_of_field(name: str) -> str | None:

@@ -26,7 +26,7 @@ from fastconv.loaders.raw import Pixels
 if TYPE_CHECKING:
     from fastconv.loaders.decoders import Decoder
 
-__all__ = ["Kernel", "decode", "decode_whole", "kernel"]
+__all__ = ["Kernel", "decode", "decode_whole", "kernel", "switched_off"]
 
 _SWITCH = "FASTCONV_NATIVE"
 _INTERFACE = 1  # of the kernel: what its functions take and give
@@ -54,10 +54,15 @@ class Kernel(Protocol):
     ) -> None: ...
 
 
+def switched_off() -> bool:
+    """Returns whether the environment says that the kernel is not to be used."""
+    return os.environ.get(_SWITCH, "").lower() in ("0", "false", "no", "off")
+
+
 @cache
 def kernel() -> Kernel | None:
     """Returns the kernel; None where it is not installed, cannot be used, or is switched off."""
-    if os.environ.get(_SWITCH) == "0":
+    if switched_off():
         return None
     try:
         found = import_module("fastconv_native")

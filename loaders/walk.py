@@ -36,11 +36,12 @@ from fastconv.loaders.filenames import (
     looks_like_image,
     sort_key,
 )
+from fastconv.loaders.files import inode_at
 from fastconv.loaders.listing import Ignored, Listing, WalkOptions
 from fastconv.loaders.meta import LabelKind
 from fastconv.loaders.sample import IMAGE, BadFile, Reason
 
-__all__ = ["ClassOrder", "Ignored", "Listing", "WalkOptions", "walk_folder"]
+__all__ = ["ClassOrder", "Ignored", "Listing", "WalkOptions", "holds_image", "walk_folder"]
 
 MOST_LOOKS: Final = 1000
 """Files opened in one walk to see whether they look like images: about 20 ms on a warm disk."""
@@ -397,3 +398,26 @@ def _status_of(path: str) -> tuple[int, int, tuple[Reason, str] | None]:
     if not stat.S_ISREG(status.st_mode):
         return -1, 0, ("not_a_regular_file", "a pipe, socket, device or folder, not a file")
     return status.st_size, hash(status.st_mtime_ns), None
+
+
+def holds_image(folder: str) -> bool:
+    """Returns whether a folder, or one below it, holds a file that is called like an image: many
+    keep Parquet files and the like beside their images, and other things beside their packs."""
+    pending, seen = [folder], set()
+    while pending:
+        place = pending.pop()
+        if (inode := inode_at(place)) in seen:  # a link leads back
+            continue
+        seen.add(inode)
+        try:
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    if is_hidden(entry.name) or is_clutter(entry.name):
+                        continue
+                    if kind_code_of_name(entry.name):
+                        return True
+                    if os.path.isdir(entry.path):
+                        pending.append(entry.path)
+        except OSError:
+            continue  # who opens the folder is told
+    return False

@@ -23,6 +23,7 @@ from fastconv.converters.indexes.pack import Files, IndexedPack
 from fastconv.converters.writer import WRITERS
 from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.files import read_file
+from fastconv.loaders.names import several
 
 __all__ = [
     "ALWAYS",
@@ -78,6 +79,7 @@ def check_tools(
         UsageError: There is no such index for a pack like this.
     """
     makers = MAKERS.get(format, {})
+    tools = several("index_for", tools)
     for tool in tools:
         if tool not in makers:
             have = f"index files for {', '.join(makers)}" if makers else "no index files"

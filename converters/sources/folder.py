@@ -9,6 +9,7 @@ from fastconv.converters.sources.labels import apply_labels
 from fastconv.loaders.classes import ClassOrder
 from fastconv.loaders.errors import UsageError, printable
 from fastconv.loaders.listing import Listing, WalkOptions
+from fastconv.loaders.names import several
 from fastconv.loaders.walk import walk_folder
 
 __all__ = ["scan"]
@@ -31,9 +32,9 @@ def scan(
         UsageError: An argument is wrong, or a class is unknown.
     """
     options = WalkOptions(
-        sidecars=tuple(sidecars),
+        sidecars=several("sidecars", sidecars),
         class_order=class_order,
-        classes=None if classes is None else tuple(classes),
+        classes=None if classes is None else several("classes", classes),
         labels=labels is True,
         any_extension=any_extension,
     )

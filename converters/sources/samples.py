@@ -20,7 +20,7 @@ from fastconv.loaders.filenames import kind_code_of_name
 from fastconv.loaders.kinds import kind_code
 from fastconv.loaders.listing import Ignored, Ints, Listing, WalkOptions
 from fastconv.loaders.meta import LabelKind
-from fastconv.loaders.names import is_name
+from fastconv.loaders.names import is_name, several
 from fastconv.loaders.raw import CHANNELS, RAW
 from fastconv.loaders.sample import IMAGE, BadFile, Sample
 from fastconv.loaders.table import SampleTable
@@ -55,7 +55,9 @@ def written(
         UsageError: One is no `Sample`, or an attribute of it is not what its docstring says.
         OSError: The system refuses to write.
     """
-    WalkOptions(classes=None if classes is None else tuple(classes), class_order=class_order)
+    WalkOptions(
+        classes=None if classes is None else several("classes", classes), class_order=class_order
+    )
     columns = Columns(classes)
     with open(path, "wb", BUFFER) as file:
         for sample in samples:

@@ -13,15 +13,15 @@ import numpy as np
 
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import NotAPackError, PackError, SampleError, UsageError, printable
-from fastconv.loaders.filenames import is_clutter, is_hidden, kind_code_of_name
-from fastconv.loaders.files import inode_at, read_file, unreadable
+from fastconv.loaders.filenames import is_hidden
+from fastconv.loaders.files import read_file, unreadable
 from fastconv.loaders.identity import digest_of
 from fastconv.loaders.listing import Listing, WalkOptions
 from fastconv.loaders.meta import PackMeta
 from fastconv.loaders.reader import NOTHING, Reader, Wanted
 from fastconv.loaders.sample import IMAGE, Reason
 from fastconv.loaders.table import SampleTable
-from fastconv.loaders.walk import walk_folder
+from fastconv.loaders.walk import holds_image, walk_folder
 
 __all__ = ["FolderReader"]
 
@@ -118,29 +118,6 @@ class FolderReader(Reader):
             why, reason = _explain(file, error)
             beside = f": {printable(path)}" if slot else ""
             raise SampleError(f"{self.where(row)}{beside}: {why}", reason) from error
-
-
-def holds_image(folder: str) -> bool:
-    """Returns whether a folder, or one below it, holds a file that is called like an image: many
-    keep Parquet files and the like beside their images, and other things beside their packs."""
-    pending, seen = [folder], set()
-    while pending:
-        place = pending.pop()
-        if (inode := inode_at(place)) in seen:  # a link leads back
-            continue
-        seen.add(inode)
-        try:
-            with os.scandir(place) as entries:
-                for entry in entries:
-                    if is_hidden(entry.name) or is_clutter(entry.name):
-                        continue
-                    if kind_code_of_name(entry.name):
-                        return True
-                    if os.path.isdir(entry.path):
-                        pending.append(entry.path)
-        except OSError:
-            continue  # who opens the folder is told
-    return False
 
 
 def _explain(file: str, error: OSError) -> tuple[str, Reason]:

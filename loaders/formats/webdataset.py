@@ -18,13 +18,15 @@ import numpy.typing as npt
 
 from fastconv.loaders.beside import BesideReader, open_beside
 from fastconv.loaders.classes import sort_classes
-from fastconv.loaders.errors import printable
+from fastconv.loaders.errors import NotAPackError, printable
 from fastconv.loaders.files import first_bytes, map_file
+from fastconv.loaders.index import index_path
 from fastconv.loaders.kinds import kind_code, kind_of_name
 from fastconv.loaders.meta import LabelKind, PackMeta, Shard
 from fastconv.loaders.names import fields_left_out, problem_of_field, unique_names
 from fastconv.loaders.sample import BadFile
 from fastconv.loaders.table import SampleTable, path_entry
+from fastconv.loaders.walk import holds_image
 
 __all__ = ["WebDatasetReader"]
 
@@ -53,9 +55,16 @@ class WebDatasetReader(BesideReader):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        if os.path.isdir(path):
-            return bool(cls.shard_names(path))
-        return is_tar(path)
+        if not os.path.isdir(path):
+            return is_tar(path)
+        names = cls.shard_names(path)
+        if names and not os.path.lexists(index_path(path)) and holds_image(path):
+            # An archive beside what was in it, or pictures beside shards: nobody can tell.
+            raise NotAPackError(
+                f"{printable(path)}: holds tars ({printable(names[0])}) and images: name a tar, "
+                "move away what is not meant, or say format folder or webdataset"
+            )
+        return bool(names)
 
     @classmethod
     def open(cls, path: str) -> Self:

@@ -36,7 +36,7 @@ from fastconv.loaders.limits import (
     mounts,
     usable_cores,
 )
-from fastconv.loaders.native import kernel
+from fastconv.loaders.native import kernel, switched_off
 
 __all__ = [
     "Cores",
@@ -457,8 +457,8 @@ def jpeg_libraries() -> dict[str, str]:
 
         found["fastconv-native"] = f"{version or 'unknown'} ({fastconv_native.about()})"
     elif version is not None:
-        off = os.environ.get("FASTCONV_NATIVE") == "0"
-        why = "switched off by FASTCONV_NATIVE=0" if off else "cannot be used: build it anew"
+        off = "switched off by FASTCONV_NATIVE"
+        why = off if switched_off() else "cannot be used: build it anew"
         found["fastconv-native"] = f"{version}, {why}"
     try:
         from PIL import features

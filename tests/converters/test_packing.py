@@ -316,6 +316,13 @@ def test_refuses_what_cannot_be_meant(tree: Path, tmp_path: Path) -> None:
         ({"out": tmp_path / "out.h5", "options": {"color": 1}}, "no option 'color'"),
         ({"out": tmp_path / "out.h5", "format": "zip"}, "unknown format"),
         ({"out": tmp_path / "out.h5", "check": "slow"}, "check is"),
+        ({"out": tmp_path / "out.h5", "sidecars": "txt"}, r"sidecars is 'txt': give a list"),
+        ({"out": tmp_path / "out.h5", "classes": tmp_path}, "classes is .*: give a list"),
+        ({"out": tmp_path / "out.tar", "index_for": "dali"}, "index_for is 'dali': give a list"),
+        ({"out": tmp_path / "out.h5", "encoding": {"resize": 9}}, "fastconv.converters.Encoding"),
+        ({"out": tmp_path / "out.h5", "selection": 5}, "fastconv.converters.Selection"),
+        ({"out": tmp_path / "out", "format": "lmdb", "split": 0.5}, "fastconv.converters.Split"),
+        ({"out": tmp_path / "out.tar", "sharding": 9}, "fastconv.converters.Sharding"),
     ]:
         with pytest.raises(UsageError, match=words):
             pack(tree, **arguments)  # type: ignore[arg-type]

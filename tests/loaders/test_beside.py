@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
+import tarfile
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from fastconv.converters import Sharding, pack
-from fastconv.loaders import open_pack
-from fastconv.loaders.errors import CorruptPackError, UsageError
+from fastconv.loaders import open_dataset, open_pack
+from fastconv.loaders.errors import CorruptPackError, NotAPackError, UsageError
 from fastconv.loaders.kinds import KINDS, kind_code_of_start
 from fastconv.loaders.open import find_format
 
@@ -61,6 +62,33 @@ def test_a_folder_of_images_stays_one(tree: Path, name: str, place: str) -> None
     (tree / name).write_bytes(b"something else")
     (tree / "loop").symlink_to(tree, target_is_directory=True)
     assert find_format(tree).name == "folder"
+
+
+@pytest.mark.parametrize("place", ["", "deep/down"])
+def test_tars_among_images_may_be_either(tree: Path, place: str) -> None:
+    if place:
+        (tree / "deep").mkdir()
+        for folder in ("a", "b"):
+            (tree / folder).rename(tree / f"deep/{folder}")
+    with tarfile.open(tree / "old.tar", "w") as tar:
+        tar.add(tree, "old", filter=lambda info: None if info.name.endswith(".tar") else info)
+    words = r"holds tars \(old.tar\) and images: .* format folder or webdataset"
+    for opened in (open_pack, open_dataset, find_format):
+        with pytest.raises(NotAPackError, match=words):
+            opened(tree)
+    assert open_pack(tree, "folder").name == "folder"
+    assert open_pack(tree, "webdataset").name == open_pack(tree / "old.tar").name == "webdataset"
+    (tree / "old.tar").rename(tree / ".old.tar")
+    assert find_format(tree).name == "folder"
+
+
+def test_a_shard_alone_is_told_to_be_one(shards: Path) -> None:
+    reader = open_pack(shards / open_pack(shards).meta.shards[0].name)
+    words = f"it is a shard of the pack {shards}"
+    assert reader.notices[0].startswith(f"{words}: read alone ")
+    assert reader.notices[0].endswith(": name that folder")
+    with pytest.raises(CorruptPackError, match=f"{words}: name that folder"):
+        reader.require_checksums()
 
 
 def test_a_lost_table_is_damage(shards: Path) -> None:

@@ -310,6 +310,11 @@ def test_make_loader_chooses(packed: Path) -> None:
         {"device": "cuda"} if not torch.cuda.is_available() else {"kind": "x"},
         {"dtype": torch.int32},
         {"normalize": ((0, 0, 0), (1, 1, 0))},
+        {"normalize": True},
+        {"normalize": ("mean", "std")},
+        {"normalize": ([0.5] * 3, [0.2] * 3, [0.1] * 3)},
+        {"normalize": ([0.5] * 4, [0.2] * 4)},
+        {"normalize": ([124, 116, 104], [58, 57, 57])},
         {"seed": -1},
     ):
         with pytest.raises(UsageError):

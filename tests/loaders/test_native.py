@@ -461,7 +461,9 @@ def test_it_need_not_be_there(good: Path, monkeypatch: pytest.MonkeyPatch) -> No
     dataset_without(good)
 
 
-@pytest.mark.parametrize(("value", "used"), [("0", False), ("1", True), ("", True)])
+@pytest.mark.parametrize(
+    ("value", "used"), [("0", False), ("False", False), ("off", False), ("1", True), ("", True)]
+)
 def test_it_can_be_switched_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, used: bool
 ) -> None:

@@ -362,7 +362,7 @@ def test_the_kernel_is_named_where_it_decodes(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("FASTCONV_NATIVE", "1")
     assert "build it anew" in machine.jpeg_libraries()["fastconv-native"]
     monkeypatch.setenv("FASTCONV_NATIVE", "0")
-    assert "switched off by FASTCONV_NATIVE=0" in machine.jpeg_libraries()["fastconv-native"]
+    assert "switched off by FASTCONV_NATIVE" in machine.jpeg_libraries()["fastconv-native"]
     monkeypatch.setattr(machine, "_version", lambda package: None)
     assert "fastconv-native" not in machine.jpeg_libraries()
     assert "fastconv-native" in machine.OPTIONAL  # with what installs it
