@@ -23,9 +23,9 @@ name, are varints with more bytes than they need, which every reader of protobuf
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -274,6 +274,12 @@ class TFRecordWriter(SealedWriter, BesideWriter):
     every = "TFRecord"
     options: TFRecordOptions
 
+    @cached_property
+    def _crc(self) -> Callable[[memoryview], int]:
+        from crc32c import crc32c  # it takes a while: who looks for another format need not wait
+
+        return crc32c
+
     def lay_out(
         self, folder: str, stem: str | None, sharding: Sharding, meta: PackMeta, table: SampleTable
     ) -> Layout:
@@ -394,15 +400,13 @@ class TFRecordWriter(SealedWriter, BesideWriter):
         return Frame(places, blocks.data, np.cumsum(ends))
 
     def seal(self, part: Part, row: int, record: memoryview) -> None:
-        from crc32c import crc32c  # takes a while: other formats need not wait for it
-
         place = features_place(record)
         record[place : place + len(UNKNOWN)] = known_last(
             part.kind.item(row), part.height.item(row), part.width.item(row)
         )
         if part.id and part.own["bounds"][row] == 0:
             record[place + PACK_PLACE : place + PACK_PLACE + STAMP] = stamp(part.id)
-        record[-4:] = masked(crc32c(record[HEAD:-4])).to_bytes(4, "little")
+        record[-4:] = masked(self._crc(record[HEAD:-4])).to_bytes(4, "little")
 
     def finish(self, folder: str, layout: Layout, meta: PackMeta, table: SampleTable) -> None:
         for shard in layout.shards:
