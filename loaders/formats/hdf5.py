@@ -58,7 +58,8 @@ class HDF5Reader(MappedReader):
                 if "fastconv" not in file:
                     raise NotAPackError(
                         f"{printable(path)}: an HDF5 file, but not one that fastconv made: "
-                        f"it lacks the dataset 'fastconv'"
+                        "it lacks the dataset 'fastconv': read it with h5py and give its images to "
+                        "fastconv.converters.pack(samples=...)"
                     )
                 meta = PackMeta.from_json(text_of(file["fastconv"], block.view))
                 arrays, base = read_columns(file, meta, block.view)

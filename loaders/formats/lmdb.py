@@ -59,7 +59,8 @@ class LMDBReader(MappedReader):
             if found is None:
                 raise NotAPackError(
                     f"{printable(path)}: an LMDB database, but not one that fastconv made: it "
-                    "lacks the key __meta__"
+                    "lacks the key __meta__: read it with lmdb and give its images to "
+                    "fastconv.converters.pack(samples=...)"
                 )
             content = bytes(database.view[found.place : found.place + found.size])
             meta = PackMeta.from_json(content)
