@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from fastconv.loaders.compressed import COMPRESSED
 from fastconv.loaders.errors import printable
 
 __all__ = ["describe"]
@@ -17,10 +18,7 @@ _SIGNATURES = (
     (b"%!PS", "a PostScript document"),
     (b"PK\x03\x04", "a ZIP archive (or an office document)"),
     (b"PK\x05\x06", "an empty ZIP archive"),
-    (b"\x1f\x8b", "gzip data"),
-    (b"BZh", "bzip2 data"),
-    (b"\xfd7zXZ\0", "xz data"),
-    (b"\x28\xb5\x2f\xfd", "Zstandard data"),
+    *((start, f"{name} data") for start, name in COMPRESSED),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
     (b"Rar!\x1a\x07", "a RAR archive"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),

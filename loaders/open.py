@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from fastconv.loaders.arrays import load_object
 from fastconv.loaders.beside import names_in
 from fastconv.loaders.classes import some_of
+from fastconv.loaders.compressed import refuse_compressed
 from fastconv.loaders.errors import (
     NotAPackError,
     PackChangedError,
@@ -23,7 +24,7 @@ from fastconv.loaders.errors import (
     UsageError,
     printable,
 )
-from fastconv.loaders.files import inode_at, unreadable
+from fastconv.loaders.files import first_bytes, inode_at, unreadable
 from fastconv.loaders.index import index_path
 from fastconv.loaders.names import is_name
 from fastconv.loaders.reader import NOTHING, READERS, Reader, Wanted
@@ -47,6 +48,9 @@ PAUSE_S: Final = 2e-3
 
 PACKS_FILE: Final = "packs.json"
 """In a folder of several packs that were made at once: their names, as `packs`."""
+
+FIRST_BYTES: Final = 16
+"""Of a file, which say whether it is compressed."""
 
 T = TypeVar("T")
 
@@ -152,6 +156,10 @@ def _find_format(name: str) -> type[Reader]:
             f"{printable(name)}: holds packs ({some_of(packs)}), and is none itself: name one, "
             f"such as {printable(os.path.join(name, packs[0]))}"
         )
+    longer = tuple(f"{ending}." for ending in endings)  # as in data.tar.gz
+    inside = (one for one in sorted(names_in(name)) if any(map(one.lower().__contains__, longer)))
+    for file in [name, *(os.path.join(name, one) for one in inside)]:
+        refuse_compressed(file, first_bytes(file, FIRST_BYTES))
     raise NotAPackError(
         f"{printable(name)}: not a pack that fastconv can read (formats: "
         f"{', '.join(READERS.names())})"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fastconv.loaders.compressed import refuse_compressed
 from fastconv.loaders.errors import (
     CorruptPackError,
     FastconvError,
@@ -105,12 +106,14 @@ class ParquetFile:
         """Returns the file at a path, opened.
 
         Raises:
+            NotAPackError: It is compressed as a whole.
             CorruptPackError: It is cut short or damaged.
             MissingDependencyError: There is no `pyarrow`.
             PackError: The system does not let us read it.
         """
         file = map_file(path)
         view = file.view
+        refuse_compressed(path, view)
         if view.nbytes < 12 or bytes(view[-4:]) != b"PAR1":
             raise CorruptPackError(
                 f"{printable(path)}: not a complete Parquet file, it is truncated or was not "

@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastconv.loaders.beside import BesideReader, open_beside
+from fastconv.loaders.compressed import refuse_compressed
 from fastconv.loaders.errors import NotAPackError, printable
 from fastconv.loaders.files import first_bytes, map_file, open_file
 from fastconv.loaders.kinds import KINDS, START_BYTES, kind_code_of_start
@@ -127,7 +128,7 @@ class RecordIOReader(BesideReader):
         """Returns the pack as its records tell it.
 
         Raises:
-            NotAPackError: There is no record in it.
+            NotAPackError: There is no record in it, or a file is compressed.
             PackChangedError: A file was replaced meanwhile.
             PackError: The system does not let us read one.
         """
@@ -138,6 +139,8 @@ class RecordIOReader(BesideReader):
         for file in files:
             mapped = map_file(file)
             label = os.path.basename(file)
+            if mapped.view[: len(MAGIC_BYTES)] != MAGIC_BYTES:
+                refuse_compressed(file, mapped.view)
             columns.add_file(mapped.view, file, bad, notices)
             if mapped.view.nbytes and not len(columns.place) and len(files) == 1:
                 raise NotAPackError(

@@ -21,6 +21,7 @@ import numpy as np
 
 from fastconv.loaders.beside import STAMP_DIGITS, BesideReader, open_beside
 from fastconv.loaders.classes import some_of
+from fastconv.loaders.compressed import compressed_with, refuse_compressed
 from fastconv.loaders.errors import CorruptPackError, NotAPackError, printable
 from fastconv.loaders.files import MappedFile, first_bytes, map_file, unreadable
 from fastconv.loaders.index import index_path
@@ -140,7 +141,10 @@ class TFRecordReader(BesideReader):
         for file in files:
             mapped = map_file(file)
             start = bytes(mapped.view[:START])
-            refuse_compressed(file, start)
+            if compression := compression_of(start):
+                raise compressed_with(file, compression)
+            if not is_record(start):
+                refuse_compressed(file, start)
             if start and file == path and not is_record(start):
                 raise NotAPackError(f"{printable(file)}: not a TFRecord: it begins with no record")
             _, builder.base = stamp_of(start)
@@ -183,21 +187,6 @@ def is_tfrecord(path: str) -> bool:
     if start:
         return is_record(start) or compression_of(start) is not None
     return bool(SHARD_NAME.fullmatch(os.path.basename(path))) and os.path.isfile(path)
-
-
-def refuse_compressed(file: str, start: bytes) -> None:
-    """Refuses a file whose records cannot be read where they lie.
-
-    Raises:
-        NotAPackError: It is compressed.
-    """
-    compression = compression_of(start)
-    if compression is not None:
-        tool = "gzip -dc" if compression == "gzip" else "zlib-flate -uncompress"
-        raise NotAPackError(
-            f"{printable(file)}: a {compression}-compressed TFRecord, whose records cannot be read "
-            f"one by one: decompress it first ({tool} < FILE > OTHER)"
-        )
 
 
 def notices_of_names(names: Sequence[str]) -> list[str]:

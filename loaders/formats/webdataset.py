@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from fastconv.loaders.beside import BesideReader, open_beside
 from fastconv.loaders.classes import sort_classes
+from fastconv.loaders.compressed import refuse_compressed
 from fastconv.loaders.errors import NotAPackError, printable
 from fastconv.loaders.files import first_bytes, map_file
 from fastconv.loaders.index import index_path
@@ -86,6 +87,7 @@ class WebDatasetReader(BesideReader):
         """Returns the pack as its headers tell it.
 
         Raises:
+            NotAPackError: A file is compressed.
             PackChangedError: A file was replaced meanwhile.
             PackError: The system does not let us read one.
         """
@@ -96,6 +98,8 @@ class WebDatasetReader(BesideReader):
             mapped = map_file(file)
             view = mapped.view
             label = os.path.basename(file)
+            if not right_checksum(head := bytes(view[:BLOCK])):
+                refuse_compressed(file, head)
             for member in members(view, label, bad):
                 builder.add(member, view, label, bad)
             builder.end_shard(label, bad)
