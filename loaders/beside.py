@@ -8,10 +8,12 @@ or with one that does not fit, are gone through once, and so are those of other 
 from __future__ import annotations
 
 import os
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, TypeVar
 
+from fastconv.loaders.classes import some_of
 from fastconv.loaders.errors import (
     CorruptPackError,
     MissingDependencyError,
@@ -30,6 +32,7 @@ __all__ = [
     "STAMP_DIGITS",
     "BesideReader",
     "being_replaced",
+    "missing_shards",
     "names_in",
     "open_beside",
     "shard_files",
@@ -114,6 +117,13 @@ class BesideReader(MappedReader):
             )
 
 
+NUMBERED: Final = re.compile(r"(.*?)([0-9]{1,9})((?:-of-[0-9]{1,9})?[^0-9]*)")
+"""The name of a shard that has a number: what comes before and behind it."""
+COUNT: Final = re.compile(r"-of-([0-9]+)")
+"""How many shards there are, behind the number of one."""
+MOST_SHARDS: Final = 100_000
+"""A set of more says nothing of itself that is believed."""
+
 B = TypeVar("B", bound=BesideReader)
 R = TypeVar("R", bound=Reader)
 
@@ -165,6 +175,8 @@ def open_beside(
         raise type(error)(f"{error} (its sample table is ignored: {problem})") from error
     if inode_at(path) != lies_there:
         raise being_replaced(path)
+    if os.path.isdir(path):
+        scanned.notices += missing_shards([os.path.basename(file) for file in files])
     if problem is not None:
         scanned.notices.append(
             f"the sample table is ignored, the {kind.read_instead} are read instead: {problem}"
@@ -194,6 +206,31 @@ def refuse_several(kind: type[BesideReader], folder: str, files: Sequence[str]) 
         several = f"{len(files)} packs, each {kind.data_file} of its own: name one, such as"
         what = several if len(files) > 1 else "a pack, and is none itself: name"
         raise UsageError(f"{printable(folder)}: holds {what} {printable(alone)}")
+
+
+def missing_shards(names: Sequence[str]) -> list[str]:
+    """Returns a line for each numbered set of data files that lacks some, which names these.
+
+    A set is as large as its names say (`NAME-00000-of-00012.tfrecord`). Else it goes from its least
+    number to its greatest, if most of what is between them is there: other numbers are names.
+
+    Args:
+        names: What all data files in a folder are called.
+    """
+    sets: dict[tuple[str, str, int], set[int]] = {}
+    for name in names:
+        if found := NUMBERED.fullmatch(name):
+            start, digits, end = found.groups()
+            sets.setdefault((start, end, len(digits)), set()).add(int(digits))
+    lines = []
+    for (start, end, width), there in sets.items():
+        known = COUNT.match(end)
+        all_ = range(int(known[1])) if known else range(min(there), max(there) + 1)
+        if len(all_) > (MOST_SHARDS if known else 2 * len(there) - 1):
+            continue
+        if lost := [f"{start}{number:0{width}d}{end}" for number in all_ if number not in there]:
+            lines.append(f"{len(lost):,} of {len(all_):,} shards are missing: {some_of(lost)}")
+    return lines
 
 
 def being_replaced(path: str) -> PackChangedError:

@@ -8,7 +8,9 @@ the attempt is made again.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice
 from time import monotonic, sleep
 from typing import Final, TypeVar
 
@@ -49,6 +51,15 @@ PAUSE_S: Final = 2e-3
 PACKS_FILE: Final = "packs.json"
 """In a folder of several packs that were made at once: their names, as `packs`."""
 
+PATTERN: Final = re.compile(r"[*?]|\[.+\]|\{.+(?:,|\.\.).+\}")
+"""What stands in a pattern of several files, as shells and other readers expand it."""
+
+RANGE: Final = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
+"""The part of a pattern that stands for numbers."""
+
+MOST_FILES: Final = 10_000
+"""Files of a pattern that are looked for."""
+
 FIRST_BYTES: Final = 16
 """Of a file, which say whether it is compressed."""
 
@@ -80,7 +91,7 @@ def require_path(path: str) -> None:
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError) as error:
-        words = "no such file or folder"
+        words = f"no such file or folder{words_of_pattern(path)}"
         unfinished = f"{path.rstrip('/')}.partial"
         if os.path.isdir(unfinished):
             words += (
@@ -90,6 +101,32 @@ def require_path(path: str) -> None:
         raise PackNotFoundError(f"{printable(path)}: {words}") from error
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def words_of_pattern(path: str) -> str:
+    """Returns what to add about a path that lies nowhere: where it is a pattern of several files,
+    what to name instead, and which of them are missing."""
+    if not PATTERN.search(path):
+        return ""
+    words = (
+        f": patterns are not expanded, name the folder {printable(os.path.dirname(path) or '.')}"
+    )
+    names = list(islice(files_of_pattern(path), MOST_FILES))
+    lost = [name for name in names if not os.path.exists(name)]
+    if 0 < len(lost) < len(names):
+        words += f" (missing in it: {some_of([os.path.basename(name) for name in lost])})"
+    return words
+
+
+def files_of_pattern(pattern: str) -> Iterator[str]:
+    """Yields the files that a pattern such as `data-{000..012}.tar` names."""
+    found = RANGE.search(pattern)
+    if found is None:
+        yield pattern
+        return
+    for number in range(int(found[1]), int(found[2]) + 1):
+        start = f"{pattern[: found.start()]}{number:0{len(found[1])}d}"
+        yield from (start + end for end in files_of_pattern(pattern[found.end() :]))
 
 
 def retried(path: str, attempt: Callable[[], T]) -> T:

@@ -12,7 +12,6 @@ import os
 import re
 import struct
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Self
@@ -191,19 +190,12 @@ def is_tfrecord(path: str) -> bool:
 
 def notices_of_names(names: Sequence[str]) -> list[str]:
     """Returns what is worth saying of the names of all shards in a folder."""
-    sets: Counter[tuple[str, int]] = Counter()
-    for name in names:
-        if found := NUMBERED.search(name):
-            sets[name[: found.start()], int(found[2])] += 1
-    notices = [
-        f"{count - there} of {count} shards of {printable(stem)} are missing"
-        for (stem, count), there in sets.items()
-        if there < count
-    ]
-    if len(sets) > 1:
-        stems = ", ".join(printable(stem) for stem, _ in sets)
-        notices.append(f"shards of several sets lie here and are read as one: {stems}")
-    return notices
+    found = ((name, NUMBERED.search(name)) for name in names)
+    sets = dict.fromkeys((name[: number.start()], number[2]) for name, number in found if number)
+    if len(sets) < 2:
+        return []
+    stems = ", ".join(printable(stem) for stem, _ in sets)
+    return [f"shards of several sets lie here and are read as one: {stems}"]
 
 
 def crc_function() -> Crc | None:

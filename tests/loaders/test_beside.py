@@ -11,6 +11,7 @@ from PIL import Image
 
 from fastconv.converters import Sharding, pack
 from fastconv.loaders import open_dataset, open_pack
+from fastconv.loaders.beside import missing_shards
 from fastconv.loaders.errors import CorruptPackError, NotAPackError, UsageError
 from fastconv.loaders.kinds import KINDS, kind_code_of_start
 from fastconv.loaders.open import find_format
@@ -111,6 +112,40 @@ def test_a_notice_is_no_damage(tree: Path) -> None:
     assert reader.notices
     with pytest.raises(UsageError, match="has no checksums: a folder of images keeps none"):
         reader.require_checksums()
+
+
+@pytest.mark.parametrize(
+    ("names", "lines"),
+    [
+        (["a-000.tar", "a-001.tar"], []),
+        (["a-000.tar", "a-002.tar", "a-003.tar"], ["1 of 4 shards are missing: a-001.tar"]),
+        (["9.rec", "10.rec", "11.rec", "13.rec"], ["1 of 4 shards are missing: 12.rec"]),
+        (["n01440764.tar", "n01443537.tar", "n01484850.tar"], []),  # classes of ImageNet
+        (["cifar10.tar", "cifar100.tar", "x.tar"], []),
+        (["a-00.tar", "a-01.tar", "a-03.tar", "b-05.tar", "b-06.tar", "b-08.tar"],
+         ["1 of 4 shards are missing: a-02.tar", "1 of 4 shards are missing: b-07.tar"]),
+        (["a-00003-of-00004.parquet"],
+         ["3 of 4 shards are missing: a-00000-of-00004.parquet, a-00001-of-00004.parquet, "
+          "a-00002-of-00004.parquet"]),
+        (["a-0-of-999999999.rec", "9" * 99 + ".tar", "1" + "0" * 98 + ".tar"], []),
+        (["a-1.tar", "a-1e.tar", "1-a-2.tar", "1-a-4.tar", "1-a-5.tar"],
+         ["1 of 4 shards are missing: 1-a-3.tar"]),
+    ],
+)  # fmt: skip
+def test_shards_that_are_missing_are_named(names: list[str], lines: list[str]) -> None:
+    assert missing_shards(names) == lines
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_folder_that_lacks_a_shard_says_so(tree: Path, tmp_path: Path, format: str) -> None:
+    pytest.importorskip({"parquet": "pyarrow", "tfrecord": "crc32c"}.get(format, "numpy"))
+    out = tmp_path / "out"
+    pack(tree, out, format=format, sharding=Sharding(samples=1))
+    (out / "index.safetensors").unlink()
+    assert not any("are missing" in notice for notice in open_pack(out).notices)
+    _, lost, _ = sorted(file for file in out.iterdir() if file.suffix not in (".idx", ".lst"))
+    lost.unlink()
+    assert f"1 of 3 shards are missing: {lost.name}" in open_pack(out).notices
 
 
 @pytest.mark.parametrize(

@@ -434,8 +434,8 @@ def test_shards_that_are_missing_and_several_sets(tmp_path: Path) -> None:
     for name in ("train-00000-of-00003", "train-00002-of-00003", "val-00000-of-00001"):
         write(tmp_path / "set" / name, imagenet(-1))
     assert open_pack(tmp_path / "set").notices == [
-        "1 of 3 shards of train are missing",
         "shards of several sets lie here and are read as one: train, val",
+        "1 of 3 shards are missing: train-00001-of-00003",
     ]
 
 
