@@ -136,7 +136,9 @@ def right_checksum(header: bytes) -> bool:
     except ValueError:
         return False
     total = sum(header) - sum(header[148:156]) + 8 * 32
-    return given in (total, total - 256 * sum(byte > 127 for byte in header[:148] + header[156:]))
+    if given == total:
+        return True
+    return given == total - 256 * sum(byte > 127 for byte in header[:148] + header[156:])
 
 
 class Member(NamedTuple):
