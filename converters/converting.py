@@ -67,8 +67,8 @@ def convert(
     Args:
         source: A pack of any format, or a folder of images.
         out: The pack to make; its ending tells the format.
-        image_key, label_key: Of Parquet and TFRecord of others: the column or feature that holds
-            the images, and that of the labels; by default the likeliest.
+        image_key, label_key: Of Parquet, TFRecord and tars of others: the column, feature or
+            extension (`left.png`) of the images, and that of the labels; by default the likeliest.
         format, options, sharding, index_for, encoding, selection, split, workers, strict,
         overwrite, restart, progress, notice: As for `pack`.
 

@@ -309,7 +309,7 @@ def statistics(
     Args:
         path: A pack of any format, or a folder of images.
         format: Name of its format; by default its contents tell it.
-        image_key, label_key: Of Parquet and TFRecord of others: what images and labels are called.
+        image_key, label_key: Of packs of others: what images and labels are called, see `convert`.
         pixels: Images are decoded. Without, nothing is read of a pack that has a sample table, and
             of other images no more than their headers: duplicates are not found then.
         sample: Only so many images are read, or, as a float up to 1, such a share of them: chosen

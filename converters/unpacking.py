@@ -135,7 +135,7 @@ def unpack(
         pack: A pack of any format.
         folder: Is made, or is empty.
         format: Name of the pack's format; by default its contents tell it.
-        image_key, label_key: Of Parquet and TFRecord of others: what images and labels are called.
+        image_key, label_key: Of packs of others: what images and labels are called, see `convert`.
         overwrite: The folder may have something in it: files of the same paths are replaced, others
             stay.
         progress: Called now and then, in this thread.

@@ -103,7 +103,7 @@ def verify(
     Args:
         pack: A pack of any format, or a folder of images.
         format: Name of its format; by default its contents tell it.
-        image_key, label_key: Of Parquet and TFRecord of others: what images and labels are called.
+        image_key, label_key: Of packs of others: what images and labels are called, see `convert`.
         decode: Every picture is decoded, too.
         max_pixels: Larger pictures are bad, when they are decoded.
         against: The folder that was packed: files that it has and the pack lacks, and files that it

@@ -108,8 +108,8 @@ class PackDataset(Dataset[Any]):
             compared, which takes 16 µs instead of 0.7. The sample table, with labels and paths, is
             compared with the pack's id when the Dataset is made: 100 MB of it, those of a million
             samples, take about 20 ms. Packs of others and folders have no checksums.
-        image_key, label_key: Of Parquet and TFRecord of others: the column or feature that holds
-            the images, and that of the labels; by default the likeliest.
+        image_key, label_key: Of Parquet, TFRecord and tars of others: the column, feature or
+            extension (`left.png`) of the images, and that of the labels; by default the likeliest.
 
     Attributes:
         path: Where the pack lies, absolute.
@@ -1007,7 +1007,7 @@ def open_dataset(
         exif_transpose: Whether to turn images as their EXIF data say.
         on_error: What to do with a sample that cannot be read or decoded: "raise" or "skip".
         verify: Whether the bytes of every field are compared with their checksum.
-        image_key, label_key: Of Parquet and TFRecord of others: what images and labels are called.
+        image_key, label_key: Of packs of others: what images and labels are called.
 
     Raises:
         UsageError: An option is wrong, or the pack lacks a field or its checksums, is empty or of

@@ -58,7 +58,7 @@ class Wanted(NamedTuple):
     Attributes:
         fields: Those that are wanted.
         image_key, label_key: What the images and the labels are called in a pack of others: names
-            of columns or features. None: the likeliest.
+            of columns or features, extensions in a tar. None: the likeliest.
     """
 
     fields: tuple[str, ...] = ()

@@ -217,7 +217,7 @@ ImageKeyOption = Annotated[
     option(
         "--image-key",
         metavar="NAME",
-        help="Of Parquet and TFRecord of others: the column or feature with the images.",
+        help="Of Parquet, TFRecord and tars of others: the column, feature or extension of images.",
         show_default=False,
         panel=FORMAT,
     ),
@@ -227,7 +227,7 @@ LabelKeyOption = Annotated[
     option(
         "--label-key",
         metavar="NAME",
-        help="Of Parquet and TFRecord of others: the column or feature with the labels.",
+        help="Of Parquet, TFRecord and tars of others: the column, feature or extension of labels.",
         show_default=False,
         panel=FORMAT,
     ),

@@ -11,20 +11,23 @@ import os
 import re
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from fastconv.loaders.beside import BesideReader, open_beside
-from fastconv.loaders.classes import sort_classes
+from fastconv.loaders.classes import some_of, sort_classes
 from fastconv.loaders.compressed import refuse_compressed
-from fastconv.loaders.errors import NotAPackError, printable
+from fastconv.loaders.errors import NotAPackError, UsageError, printable
 from fastconv.loaders.files import first_bytes, map_file
 from fastconv.loaders.index import index_path
 from fastconv.loaders.kinds import kind_code, kind_of_name
 from fastconv.loaders.meta import LabelKind, PackMeta, Shard
 from fastconv.loaders.names import fields_left_out, problem_of_field, unique_names
+from fastconv.loaders.reader import NOTHING, Wanted
 from fastconv.loaders.sample import BadFile
 from fastconv.loaders.table import SampleTable, path_entry
 from fastconv.loaders.walk import holds_image
@@ -40,6 +43,8 @@ MOST_EXTENDED = 1 << 20
 """A name is no longer than this; a larger extended header is damage, not a name."""
 MOST_DIGITS = 64
 """A label's file is no longer than this, spaces included."""
+NO_TEXT, NO_LABEL = -1, -2
+"""In place of the number of a label that is a name: there is none, or what is there is no label."""
 
 
 class WebDatasetReader(BesideReader):
@@ -71,6 +76,11 @@ class WebDatasetReader(BesideReader):
     def open(cls, path: str) -> Self:
         return open_beside(cls, path, cls.scanned)
 
+    @classmethod
+    def open_with(cls, path: str, wanted: Wanted) -> Self:
+        named = wanted.image_key is not None or wanted.label_key is not None
+        return open_beside(cls, path, partial(cls.scanned, wanted=wanted), ask=not named)
+
     @staticmethod
     def stamp_in(data: bytes) -> bytes:
         stamp = data[297:329].rstrip(b"\0")
@@ -83,17 +93,18 @@ class WebDatasetReader(BesideReader):
         return split_name(path)[0]
 
     @classmethod
-    def scanned(cls, path: str, files: Sequence[str]) -> Self:
-        """Returns the pack as its headers tell it.
+    def scanned(cls, path: str, files: Sequence[str], wanted: Wanted = NOTHING) -> Self:
+        """Returns the pack as its headers tell it, with the members that are wanted.
 
         Raises:
             NotAPackError: A file is compressed.
+            UsageError: No sample has these, or it cannot be told which members are the images.
             PackChangedError: A file was replaced meanwhile.
             PackError: The system does not let us read one.
         """
         bad: list[BadFile] = []
         shards, inodes = [], []
-        builder = TableBuilder()
+        builder = TableBuilder(wanted)
         for file in files:
             mapped = map_file(file)
             view = mapped.view
@@ -105,7 +116,8 @@ class WebDatasetReader(BesideReader):
             builder.end_shard(label, bad)
             shards.append(Shard(label, view.nbytes))
             inodes.append(mapped.inode)
-        labels, classes, left_out = builder.named_labels()
+        builder.check_found(path)
+        labels, classes, notices = builder.named_labels()
         table, fields = builder.table(labels)
         labelled: LabelKind = "int" if (labels != -1).any() else "none"
         meta = PackMeta(
@@ -115,8 +127,12 @@ class WebDatasetReader(BesideReader):
         reader = cls(path, meta, table, files)
         reader.check_scanned(inodes)
         reader.bad = bad
-        if left_out:
-            reader.notices.append(f"{left_out} labels are names among integers: left out")
+        reader.notices += notices
+        if builder.scattered:
+            reader.notices.append(
+                "samples whose members do not follow each other, of which other readers make "
+                f"several: {some_of([*builder.scattered])}"
+            )
         reader.notices += fields_left_out(builder.left_out)
         return reader
 
@@ -261,14 +277,37 @@ def split_name(name: str) -> tuple[str, str]:
     return folder + slash + stem, extension
 
 
-class TableBuilder:
-    """Groups members that follow each other under one key into samples."""
+@dataclass(slots=True)
+class Gathered:
+    """What is known of a sample before the end of its shard.
 
-    def __init__(self) -> None:
+    Attributes:
+        parts: Its members, by their extension.
+        label: Its label; -1 for none, or one that is no integer.
+        text: Number of its label among those that are names; else `NO_TEXT` or `NO_LABEL`.
+    """
+
+    parts: dict[str, Member] = field(default_factory=dict)
+    label: int = -1
+    text: int = NO_TEXT
+
+
+class TableBuilder:
+    """Groups the members of a shard that share a key into samples.
+
+    Attributes:
+        scattered: Shards and keys of the samples whose members do not follow each other.
+    """
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.image = None if wanted.image_key is None else wanted.image_key.lower()
+        self.label = "cls" if wanted.label_key is None else wanted.label_key.lower()
+        self.wanted = wanted
         self.key: str | None = None
-        self.parts: dict[str, Member] = {}
-        self.label = -1
-        self.text = -1
+        self.samples: dict[str, Gathered] = {}
+        self.scattered: dict[str, None] = {}
+        self.extensions: set[str] = set()
+        self.choice: set[str] = set()
         self.rows = 0
         self.fields: dict[str, tuple[array[int], array[int]]] = {}
         self.labels = array("q")
@@ -278,7 +317,6 @@ class TableBuilder:
         self.images: tuple[array[int], array[int]] = (array("q"), array("q"))
         self.names: list[tuple[str, dict[str, str]]] = []
         self.shard_rows = array("q", [0])
-        self.seen: set[str] = set()
         self.left_out: set[str] = set()
 
     def add(self, member: Member, view: memoryview, file: str, bad: list[BadFile]) -> None:
@@ -287,11 +325,14 @@ class TableBuilder:
         base = key.rpartition("/")[2]
         if not base or not extension or (base.startswith("__") and base.endswith("__")):
             return
-        if key != self.key:
-            self.end_sample(file, bad)
-            self.key = key
+        if key not in self.samples:
+            self.samples[key] = Gathered()
+        elif key != self.key:
+            self.scattered[f"{file} {key}"] = None
+        self.key = key
+        sample = self.samples[key]
         extension = extension.lower()
-        if extension in self.parts:
+        if extension in sample.parts:
             bad.append(
                 BadFile(
                     member.name,
@@ -300,41 +341,41 @@ class TableBuilder:
                 )
             )
             return
-        self.parts[extension] = member
-        if extension == "cls":
+        sample.parts[extension] = member
+        if extension == self.label:
             data = bytes(view[member.place : member.place + member.size])
-            self.label = label_of(data)
-            name = "" if self.label != -1 else class_name_of(data)
-            if name:
-                self.text = self.names_of_classes.setdefault(name, len(self.names_of_classes))
+            sample.label = label_of(data)
+            if sample.label != -1 or data.strip() in (b"", b"-1"):
+                return
+            sample.text = NO_LABEL
+            if name := class_name_of(data):
+                sample.text = self.names_of_classes.setdefault(name, len(self.names_of_classes))
 
-    def end_sample(self, file: str, bad: list[BadFile]) -> None:
-        """Closes the sample that is being gathered."""
-        parts, key, label, text = self.parts, self.key, self.label, self.text
-        self.key, self.parts, self.label, self.text = None, {}, -1, -1
-        if key is None:
-            return
-        images = [name for name in parts if kind_of_name("." + name) and "." not in name]
-        images = images or [name for name in parts if kind_of_name("." + name)]
+    def images_of(self, parts: dict[str, Member]) -> list[str]:
+        """Returns the extensions of a sample's members that may be its image."""
+        if self.image is not None:
+            return [self.image] if self.image in parts else []
+        images = [name for name in parts if kind_of_name("." + name)]
+        return [name for name in images if "." not in name] or images
+
+    def end_sample(self, key: str, sample: Gathered, file: str, bad: list[BadFile]) -> None:
+        """Takes a sample all of whose members are known."""
+        parts = sample.parts
+        self.extensions.update(parts)
+        images = self.images_of(parts)
         if len(images) != 1:
-            what = "has no image" if not images else f"has several images ({', '.join(images)})"
+            self.choice.update(images)
+            what = (
+                f"has several images ({some_of(images)}): name one with --image-key"
+                if images
+                else f"has no image, only {some_of(list(parts))}"
+            )
             bad.append(BadFile(key, "missing_part", f"{file}: sample {printable(key)} {what}"))
             return
-        if key in self.seen:
-            bad.append(
-                BadFile(
-                    key,
-                    "missing_part",
-                    f"{file}: the members of {printable(key)} do not follow each other: make "
-                    "the tar with --sort=name",
-                )
-            )
-            return
-        self.seen.add(key)
         image = parts.pop(images[0])
-        own_label = parts.pop("cls", None)
-        self.labels.append(label if own_label is not None else -1)
-        self.texts.append(text if own_label is not None else -1)
+        parts.pop(self.label, None)
+        self.labels.append(sample.label)
+        self.texts.append(sample.text)
         self.kinds.append(kind_code(kind_of_name("." + images[0]) or "bin"))
         for column, value in zip(self.images, (image.place, image.size), strict=True):
             column.append(value)
@@ -355,21 +396,45 @@ class TableBuilder:
 
     def end_shard(self, file: str, bad: list[BadFile]) -> None:
         """Closes a shard: a sample does not go on in the next one."""
-        self.end_sample(file, bad)
-        self.seen.clear()
+        for key, sample in self.samples.items():
+            self.end_sample(key, sample, file, bad)
+        self.key, self.samples = None, {}
         self.shard_rows.append(self.rows)
 
-    def named_labels(self) -> tuple[npt.NDArray[np.int64], tuple[str, ...], int]:
-        """Returns the labels, the classes where labels are names, and how many names were left out:
-        those among integers."""
+    def check_found(self, path: str) -> None:
+        """Checks that samples have what is wanted of them.
+
+        Raises:
+            UsageError: None has, or it cannot be told which of their members are the images.
+        """
+        members = f"their members are {some_of(sorted(self.extensions))}"
+        for name, given in (("image", self.wanted.image_key), ("label", self.wanted.label_key)):
+            if given is not None and self.extensions and given.lower() not in self.extensions:
+                raise UsageError(
+                    f"{printable(path)}: no sample has the {name} {printable(given)}: {members}"
+                )
+        if self.choice and not self.rows:
+            raise UsageError(
+                f"{printable(path)}: cannot tell which member of a sample is its image "
+                f"({some_of(sorted(self.choice))}): name it with --image-key"
+            )
+
+    def named_labels(self) -> tuple[npt.NDArray[np.int64], tuple[str, ...], list[str]]:
+        """Returns the labels, the classes where labels are names, and what a user should know of
+        those that are left out: names among integers, and what is neither."""
         labels, texts = np.array(self.labels, np.int64), np.array(self.texts, np.int64)
+        classes: tuple[str, ...] = ()
         if not self.names_of_classes or (labels != -1).any():
-            return labels, (), int((texts >= 0).sum())
-        classes = sort_classes(self.names_of_classes, "sorted")
-        number = {name: label for label, name in enumerate(classes)}
-        # The last one is for -1, no label.
-        new = np.array([*(number[name] for name in self.names_of_classes), -1], np.int64)
-        return new[texts], classes, 0
+            lost, wanted = texts != NO_TEXT, "integers of 64 bits"
+        else:
+            classes = sort_classes(self.names_of_classes, "sorted")
+            number = {name: label for label, name in enumerate(classes)}
+            # The last ones are for NO_LABEL and NO_TEXT, no label.
+            new = np.array([*(number[name] for name in self.names_of_classes), -1, -1], np.int64)
+            labels, lost, wanted = new[texts], texts == NO_LABEL, "names of classes"
+        paths = [self.names[row][0] for row in np.flatnonzero(lost).tolist()]
+        notices = [f"labels that are no {wanted} are left out: {some_of(paths)}"] if paths else []
+        return labels, classes, notices
 
     def table(self, labels: npt.NDArray[np.int64]) -> tuple[SampleTable, tuple[str, ...]]:
         """Returns the table of all samples with these labels, and its fields."""

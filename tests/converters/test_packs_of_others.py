@@ -8,6 +8,7 @@ import struct
 import tarfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 from crc32c import crc32c
@@ -18,6 +19,8 @@ from fastconv.converters.unpacking import unpack
 from fastconv.converters.verifying import verify
 from fastconv.converters.writer import WRITERS
 from fastconv.loaders import PackDataset, UsageError, open_dataset, open_pack
+from fastconv.loaders.errors import NotAPackError
+from fastconv.loaders.reader import Wanted
 from fastconv.loaders.tfexample import masked
 
 pa = pytest.importorskip("pyarrow")
@@ -31,6 +34,7 @@ def png(number: int) -> bytes:
 
 
 def write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> Path:
+    path.parent.mkdir(exist_ok=True)
     with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as tar:
         for name, data in members:
             info = tarfile.TarInfo(name)
@@ -56,10 +60,135 @@ def test_names_as_labels_of_a_tar_are_classes(tmp_path: Path) -> None:
     assert open_dataset(tmp_path / "out.h5").classes == ["ant", "zebra"]
 
 
-def test_names_among_integers_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    dataset = open_dataset(make_tar(tmp_path / "in.tar", ["5", "cat", "9" * 40]))
-    assert (dataset.classes, dataset.targets.tolist()) == ([], [5, -1, -1])
-    assert "1 labels are names among integers: left out" in caplog.text
+@pytest.mark.parametrize(
+    ("labels", "classes", "targets", "notices"),
+    [
+        (["5", "cat", "9" * 40, " -1\n", "", "7.0", "-3\n"], (), [5, -1, -1, -1, -1, -1, -3],
+         ["labels that are no integers of 64 bits are left out: 1.png, 2.png, 5.png"]),
+        (["cat", "\0", "-1", "9" * 40, "ant"], ("ant", "cat"), [1, -1, -1, -1, 0],
+         ["labels that are no names of classes are left out: 1.png, 3.png"]),
+        (["\0", "-1", " "], (), [-1, -1, -1],
+         ["labels that are no integers of 64 bits are left out: 0.png"]),
+        (["5", "", "-1"], (), [5, -1, -1], []),
+    ],
+)  # fmt: skip
+def test_labels_of_a_tar_that_are_left_out_are_named(
+    tmp_path: Path,
+    labels: list[str],
+    classes: tuple[str, ...],
+    targets: list[int],
+    notices: list[str],
+) -> None:
+    reader = open_pack(make_tar(tmp_path / "in.tar", labels))
+    assert (reader.meta.classes, reader.table.label.tolist()) == (classes, targets)
+    assert reader.notices == notices
+
+
+PARTS = {
+    f"{number}.{extension}": data
+    for number in range(4)
+    for extension, data in (
+        ("png", png(number)), ("cls", b"%d" % number), ("txt", b"text %d" % number),
+    )
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_members_of_a_tar_in_any_order_are_the_same_samples(tmp_path: Path, seed: int) -> None:
+    for shard in range(2):
+        names = [*PARTS]
+        Random(seed + shard).shuffle(names)
+        write_tar(tmp_path / f"in/{shard}.tar", [(name, PARTS[name]) for name in names])
+    dataset = open_dataset(tmp_path / "in", decode=None, fields=("image", "txt"))
+    expected = [(n, PARTS[f"{n}.png"], PARTS[f"{n}.txt"]) for n in range(4)]
+    samples = [(label, image, text) for image, text, label in dataset]
+    assert sorted(samples[:4]) == sorted(samples[4:]) == expected
+    assert open_pack(tmp_path / "in").bad == []
+
+
+def test_members_of_a_tar_that_do_not_follow_each_other_are_told(tmp_path: Path) -> None:
+    order = ["0.png", "0.cls", "1.png", "2.png", "1.cls", "2.cls", "1.txt", "3.png", "3.cls"]
+    reader = open_pack(write_tar(tmp_path / "in.tar", [(name, PARTS[name]) for name in order]))
+    assert [reader.key(row) for row in range(4)] == ["0", "1", "2", "3"]
+    assert reader.table.label.tolist() == [0, 1, 2, 3]
+    assert reader.notices == [
+        "samples whose members do not follow each other, of which other readers make several: "
+        "in.tar 1, in.tar 2"
+    ]
+    reader = open_pack(write_tar(tmp_path / "in.tar", [(name, PARTS[name]) for name in PARTS]))
+    assert reader.notices == []
+    twice = [("0.png", png(0)), ("1.png", png(1)), ("0.png", png(2))]
+    reader = open_pack(write_tar(tmp_path / "in.tar", twice))
+    assert [(bad.path, bad.reason) for bad in reader.bad] == [("0.png", "duplicate_key")]
+    assert [reader.load(row) for row in range(2)] == [png(0), png(1)]
+
+
+def stereo(path: Path, samples: int = 3) -> Path:
+    members = [
+        member
+        for n in range(samples)
+        for member in (
+            (f"{n}.Left.png", png(n)), (f"{n}.right.png", png(n + 100)),
+            (f"{n}.y.cls", b"%d" % (n + 4)), (f"{n}.cls", b"9"),
+        )
+    ]  # fmt: skip
+    return write_tar(path, members)
+
+
+def test_members_of_a_tar_are_named(tmp_path: Path) -> None:
+    path = stereo(tmp_path / "in.tar")
+    with pytest.raises(UsageError, match=r"image \(left.png, right.png\): .* --image-key"):
+        open_pack(path)
+    options = {"image_key": "left.PNG", "label_key": "y.cls"}
+    expected = [(png(n), png(n + 100), n + 4) for n in range(3)]
+    fields = ("image", "right.png")
+    assert [*open_dataset(path, decode=None, fields=fields, **options)] == expected  # type: ignore[arg-type]
+    for out in ("out.lmdb", "out.tar"):
+        convert(path, tmp_path / out, workers=2, **options)  # type: ignore[arg-type]
+        assert [*open_dataset(tmp_path / out, decode=None, fields=fields)] == expected
+    assert verify(path, **options).bad == []  # type: ignore[arg-type]
+    unpack(path, tmp_path / "unpacked", **options)  # type: ignore[arg-type]
+    assert (tmp_path / "unpacked/0.Left.png").read_bytes() == png(0)
+    assert (tmp_path / "unpacked/0.right.png").read_bytes() == png(100)
+    assert open_pack(path, wanted=Wanted((), "right.png")).table.label.tolist() == [9, 9, 9]
+
+
+def test_checksums_of_headers_may_count_signed_bytes(tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "in.tar", [("é.png", png(0)), ("b.png", png(1))])
+    data = bytearray(path.read_bytes())
+    signed = sum(struct.unpack("148b", data[:148])) + sum(struct.unpack("356b", data[156:512]))
+    data[148:156] = b"%06o\0 " % (signed + 8 * 32)
+    path.write_bytes(data)
+    assert [path for path, _ in open_dataset(path).samples] == ["é.png", "b.png"]
+    data[148:156] = b"%06o\0 " % (signed + 8 * 32 - 256)
+    path.write_bytes(data)
+    with pytest.raises(NotAPackError):
+        open_pack(path)
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_members_that_no_sample_of_a_tar_has(tmp_path: Path, ours: bool) -> None:
+    path = make_tar(tmp_path / "in.tar", ["1", "2"])
+    if ours:
+        convert(path, tmp_path / "out.tar")
+        path = tmp_path / "out.tar"
+    for wanted in (Wanted((), "left.png"), Wanted((), None, "left.png")):
+        with pytest.raises(UsageError, match=r"has the \w+ left.png: their members are cls, png"):
+            open_pack(path, wanted=wanted)
+
+
+def test_samples_of_a_tar_without_one_image_are_bad(tmp_path: Path) -> None:
+    members = [("0.png", png(0)), ("1.a.png", png(1)), ("1.b.png", png(2)), ("2.txt", b"")]
+    reader = open_pack(write_tar(tmp_path / "in.tar", members))
+    assert len(reader) == 1
+    assert [(bad.path, bad.reason, bad.message) for bad in reader.bad] == [
+        ("1", "missing_part",
+         "in.tar: sample 1 has several images (a.png, b.png): name one with --image-key"),
+        ("2", "missing_part", "in.tar: sample 2 has no image, only txt"),
+    ]  # fmt: skip
+    reader = open_pack(tmp_path / "in.tar", wanted=Wanted((), "a.png"))
+    assert [bad.path for bad in reader.bad] == ["0", "2"]
+    assert reader.load(0) == png(1)
 
 
 def parquet(path: Path, column: str = "photo", label: str = "klass", bad: bool = False) -> Path:
@@ -145,7 +274,7 @@ def test_features_are_named(tmp_path: Path) -> None:
     assert [*dataset] == [(png(0), 4), (png(1), 5), (png(2), 6)]
 
 
-@pytest.mark.parametrize("name", ["in.tar", "in.lmdb", "in.h5"])
+@pytest.mark.parametrize("name", ["in.rec", "in.lmdb", "in.h5"])
 def test_formats_without_columns_have_none_to_name(tmp_path: Path, name: str) -> None:
     (tmp_path / "tree/a").mkdir(parents=True)
     (tmp_path / "tree/a/1.png").write_bytes(png(1))
