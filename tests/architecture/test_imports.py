@@ -79,7 +79,8 @@ def test_packing_and_looking_load_no_torch(tmp_path: Path, name: str) -> None:
         assert "fastconv.converters" in loaded
         assert "torch" not in packages(loaded), command[0]
         if command[0] == "pack":  # a short run must not wait for what it does not use
-            assert not packages(loaded) & {"rich", "pydantic", "email"}
+            assert not packages(loaded) & {"rich", "pydantic"}
+            assert "importlib.metadata" not in loaded or "crc32c" in loaded  # which wants it
 
 
 def imports_of(path: Path) -> Iterator[str]:

@@ -266,7 +266,7 @@ def test_repr(tree: Path) -> None:
         ({"decode": "cv2"}, "decode is 'cv2': it can be 'pil', 'tensor', 'numpy', None or"),
         ({"on_error": "ignore"}, "on_error is 'ignore': it can be 'raise', 'skip'"),
         ({"mode": "BGR"}, "mode is 'BGR': it can be 'RGB', 'L', 'unchanged'"),
-        ({"fields": "txt"}, r"fields is a string: give a tuple of names, as \('txt',\)"),
+        ({"fields": "txt"}, r"fields is 'txt': give a list of them, as \['txt'\]"),
         ({"fields": ()}, "fields names no field"),
         ({"fields": ("image", "json")}, "has no field 'json'"),
         ({"format": "zip"}, "unknown format 'zip': known are folder, hdf5"),
