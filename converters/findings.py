@@ -15,6 +15,7 @@ __all__ = [
     "BadPlace",
     "RepairFailedError",
     "RepairReport",
+    "Stranger",
     "VerifyFailedError",
     "VerifyReport",
     "bytes_differ",
@@ -27,6 +28,10 @@ class BadPlace(BadFile):
     def to_json(self) -> dict[str, Any]:
         """Returns the entry of the `bad` list in `--json` results."""
         return {"where": self.path, "reason": self.reason, "message": self.message}
+
+
+class Stranger(BadPlace):
+    """Something of another that is called like a file of the pack: `repair` does not touch it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

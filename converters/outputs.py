@@ -33,7 +33,7 @@ from fastconv.loaders.errors import FastconvError, UsageError, printable
 from fastconv.loaders.index import is_being_published, load_index
 from fastconv.loaders.open import PACKS_FILE, open_pack, packs_in
 
-__all__ = ["Output", "choose_output", "parse_options", "split_output"]
+__all__ = ["Output", "choose_output", "parse_options", "refuse_index", "split_output"]
 
 REFUSALS = (
     errno.EACCES, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE,
@@ -288,18 +288,32 @@ def refuse_indexes(
     for name in new:
         if name in own or name in absent:
             continue
-        path = os.path.join(os.path.dirname(out), name)
-        others = packs_beside(out)
-        if overwrite and is_file(path) and not others:
-            continue
-        owner = f", but perhaps that of {printable(others[0])}" if others else ""
-        spared = others or not is_file(path)
-        remedy = "move it away" + ("" if spared else ", or replace it with --overwrite")
-        raise UsageError(
-            f"{printable(path)}: is in the way, and not the index of {printable(out)}{owner}: "
-            f"{remedy}"
-        )
+        refuse_index(os.path.join(os.path.dirname(out), name), out, overwrite)
     return tuple(name for name in own if name not in new)
+
+
+def refuse_index(path: str, out: str, overwrite: bool) -> None:
+    """Refuses to replace what is called like an index file of a pack and is not its, unless asked;
+    what may be the index of another pack, and what is no file, even then.
+
+    Args:
+        path: What is there.
+        out: The pack, or where it will be.
+        overwrite: It is to be replaced.
+
+    Raises:
+        UsageError: It is not.
+    """
+    others = packs_beside(out)
+    spared = others or not is_file(path)
+    if overwrite and not spared:
+        return
+    owner = f", but perhaps that of {printable(others[0])}" if others else ""
+    remedy = "" if spared else ", or replace it with --overwrite (in Python overwrite=True)"
+    raise UsageError(
+        f"{printable(path)}: is in the way, and not the index of {printable(out)}{owner}: "
+        f"move it away{remedy}"
+    )
 
 
 def notes_on_indexes(
@@ -340,7 +354,9 @@ def notes_on_indexes(
 
 def packs_beside(out: str) -> list[str]:
     """Returns the names of files beside OUT that differ from it in nothing but an ending that means
-    another format: their indexes may have the same names."""
+    another format: their indexes may have the same names. Those of a folder lie in it alone."""
+    if os.path.isdir(out):
+        return []
     stem = os.path.splitext(out)[0]
     endings = {ending for writer in WRITERS.installed() for ending in writer.suffixes}
     return sorted(

@@ -27,11 +27,18 @@ from fastconv.converters.against import Compared, not_in_pack
 from fastconv.converters.check import MAX_PIXELS
 from fastconv.converters.engines.choice import Engine, engine_for
 from fastconv.converters.engines.local import Task
-from fastconv.converters.findings import BadPlace, VerifyFailedError, VerifyReport, bytes_differ
+from fastconv.converters.findings import (
+    BadPlace,
+    Stranger,
+    VerifyFailedError,
+    VerifyReport,
+    bytes_differ,
+)
 from fastconv.converters.indexes.kinds import (
     every_index,
     index_files,
     missing,
+    resembles,
     strays,
     tools_of,
     wrong,
@@ -329,7 +336,13 @@ class Verification:
         tools = tools_of(indexed)
         files = index_files(indexed, tools)
         for name in wrong(indexed.folder, files):
-            self.place(name, f"{printable(name)} is not the index of this pack")
+            words = f"{printable(name)} is not the index of this pack"
+            if resembles(os.path.join(indexed.folder, name), files[name]()):
+                self.place(name, words)
+            else:
+                words += ", nor what is left of it: move it away, fastconv index makes its own"
+                where = printable(self.reader.path)
+                self.bad.append(Stranger(name, "bad_record", f"{where}: {words}"))
         others = strays(indexed, tools) if indexed.alone else {}
         for name, tool in others.items():
             self.notices.append(

@@ -121,6 +121,8 @@ def hint(pack: str) -> str:
 
 def tell(report: VerifyReport, out: Out) -> None:
     """Says what was found: of much only the first of each kind, and how many more there are."""
+    from fastconv.converters.findings import Stranger
+
     seen: Counter[str] = Counter()
     named = []
     for file in report.bad:
@@ -131,7 +133,8 @@ def tell(report: VerifyReport, out: Out) -> None:
     out.answer |= report.to_json()
     for reason, more in (seen - Counter(file.reason for file in named)).items():
         say(f"bad: ... and {more:,} more: {reason}, all with --json")
-    if report.bad and report.source is None:
+    mendable = any(not isinstance(file, Stranger) for file in report.bad)
+    if mendable and report.source is None:
         out.note(hint(report.pack))
 
 

@@ -11,12 +11,12 @@ from typing import Literal
 from fastconv.converters.indexes.kinds import (
     check_tools,
     index_files,
-    is_file,
     missing,
     write_files,
     wrong,
 )
 from fastconv.converters.indexes.pack import IndexedPack
+from fastconv.converters.outputs import refuse_index
 from fastconv.converters.packing import translated_errors
 from fastconv.converters.report import Report
 from fastconv.converters.system import sync_path, sync_tree
@@ -72,7 +72,8 @@ def write_indexes(
         pack: A pack that fastconv made.
         tools: Such as "dali", besides those whose index files the format has anyway.
         format: Name of the pack's format; by default its contents tell it.
-        overwrite: Replaces files that are there and are not the index of this pack.
+        overwrite: Replaces files that are there and are not the index of this pack, unless they
+            may be that of another one beside it.
         notice: Called with each line that a user should see at once.
 
     Raises:
@@ -96,17 +97,7 @@ def write_indexes(
             files = index_files(indexed, wanted)
             others = wrong(indexed.folder, files)
             for name in others:
-                if not is_file(path := os.path.join(indexed.folder, name)):
-                    raise UsageError(
-                        f"{printable(path)}: is no file, but called as the index of this pack: "
-                        "move it away"
-                    )
-            if others and not overwrite:
-                raise UsageError(
-                    f"{printable(os.path.join(indexed.folder, others[0]))}: is there and is not "
-                    "the index of this pack: move it away, or --overwrite (in Python "
-                    "overwrite=True)"
-                )
+                refuse_index(os.path.join(indexed.folder, name), path, overwrite)
             written = [*missing(indexed.folder, files), *others]
             made = target.path("index")
             write_files(made, {name: files[name] for name in written})

@@ -67,7 +67,7 @@ def test_what_is_no_file_is_not_overwritten(fastconv: Run, shards: Path, kind: s
     done = fastconv("index", shards, "--for", "dali", "--overwrite")
     assert done.code == 2
     assert done.err == (
-        f"error: {file}: is no file, but called as the index of this pack: move it away\n"
+        f"error: {file}: is in the way, and not the index of {shards}: move it away\n"
     )
     assert file.is_dir() if kind == "folder" else file.is_symlink()
     assert not (shards / "out-000000.idx").exists()

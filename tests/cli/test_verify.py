@@ -114,6 +114,24 @@ def test_what_cannot_be_verified(fastconv: Any, packed: Path, images: Path, tmp_
     )
 
 
+def test_what_is_only_called_like_an_index_is_not_said_to_be_mended(
+    fastconv: Any, images: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "p.rec"
+    pack(images, out)
+    index = out.with_suffix(".idx")
+    index.write_bytes(b"mine, and of nobody else")
+    done = fastconv("verify", out)
+    assert done.code == 3
+    assert done.err == (
+        f"bad: p.idx: bad_record: {out}: p.idx is not the index of this pack, nor what is left of "
+        "it: move it away, fastconv index makes its own\n"
+    )
+    index.unlink()
+    assert fastconv("index", out).code == 0
+    assert fastconv("verify", out).code == 0
+
+
 def test_a_quick_look(fastconv: Any, packed: Path) -> None:
     done = fastconv("verify", packed, "--sample", "50%", "--seed", 3)
     assert done.code == 0

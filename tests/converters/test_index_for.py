@@ -86,6 +86,24 @@ def test_what_is_in_the_way_is_spared(tree: Path) -> None:
     assert not out.exists()
 
 
+@pytest.mark.parametrize("names", [("out.rec", "out.tar"), ("out.tar", "out.rec")])
+def test_the_index_of_a_pack_beside_is_spared(tree: Path, names: tuple[str, str]) -> None:
+    old, new = (tree.parent / name for name in names)
+    tools = ["dali", "wids"] if new.suffix == ".tar" else ["dali"]
+    pack(tree, new)
+    for file in tree.parent.glob("out.[il][ds][xt]"):
+        file.unlink()
+    pack(tree, old, index_for=["dali"])
+    before = contents(tree.parent)
+    words = rf"out\.idx: is in the way, .*, but perhaps that of {old}: move it away$"
+    with pytest.raises(UsageError, match=words):
+        write_indexes(new, tools, overwrite=True)
+    assert contents(tree.parent) == before
+    (tree.parent / "out.idx").rename(tree.parent / "elsewhere")
+    report = write_indexes(new, tools, overwrite=True)
+    assert (report.output, "out.idx" in report.written) == (str(new), True)
+
+
 def test_index_files_of_the_pack_before_go(tree: Path) -> None:
     out = tree.parent / "out.tar"
     pack(tree, out, index_for=["dali", "wids"])

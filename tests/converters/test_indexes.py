@@ -250,7 +250,7 @@ def test_what_is_there_is_left_alone(packed: Packed) -> None:
 def test_other_files_are_not_replaced_unasked(packed: Packed) -> None:
     out = packed("out", "webdataset")
     (out / "out-000001.idx").write_text("mine")
-    with pytest.raises(UsageError, match=r"out-000001\.idx: is there and is not the index"):
+    with pytest.raises(UsageError, match=r"out-000001\.idx: is in the way, and not the index of"):
         write_indexes(out, ["dali"])
     assert not (out / "out-000000.idx").exists()
     assert write_indexes(out, ["dali"], overwrite=True).written == [
