@@ -13,9 +13,9 @@ from fastconv.loaders.sample import BadFile
 
 __all__ = [
     "BadPlace",
+    "NoDamage",
     "RepairFailedError",
     "RepairReport",
-    "Stranger",
     "VerifyFailedError",
     "VerifyReport",
     "bytes_differ",
@@ -30,8 +30,9 @@ class BadPlace(BadFile):
         return {"where": self.path, "reason": self.reason, "message": self.message}
 
 
-class Stranger(BadPlace):
-    """Something of another that is called like a file of the pack: `repair` does not touch it."""
+class NoDamage(BadPlace):
+    """Something that `repair` leaves to its owner: a file of another that is called like one of the
+    pack, or one that nobody lets us read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from fastconv.converters.system import start_writeback
 from fastconv.converters.writer import WRITERS, Part, SealedWriter, Writer, pwrite_all
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import FastconvError, PackChangedError, SampleError, printable
+from fastconv.loaders.files import unreadable
 from fastconv.loaders.joined import fingerprint
 from fastconv.loaders.kinds import kind_code
 from fastconv.loaders.open import open_pack
@@ -352,11 +353,14 @@ class FileSource:
                 oldest = next(iter(self.fds))
                 self.check_file(oldest)
                 os.close(self.fds.pop(oldest))
-            fd = os.open(os.fsencode(self.names[number]), os.O_RDONLY | os.O_CLOEXEC)
-            self.fds[number] = fd
+            fd = self.fds[number] = self.opened(number)
             self.check_file(number)
         self.fds[number] = fd
         return fd
+
+    def opened(self, number: int) -> int:
+        """Returns a new descriptor of a file."""
+        return os.open(os.fsencode(self.names[number]), os.O_RDONLY | os.O_CLOEXEC)
 
     def check_file(self, number: int) -> None:
         """Checks an open file, when it was opened and before it is closed."""
@@ -399,6 +403,17 @@ class PackSource(FileSource):
             for slot, name in enumerate(part.fields)
             if f"known/{name}" in arrays
         }
+
+    def opened(self, number: int) -> int:
+        """Returns a new descriptor of a file.
+
+        Raises:
+            PackError: The system does not let us read it.
+        """
+        try:
+            return super().opened(number)
+        except OSError as error:
+            raise unreadable(self.names[number], error) from error
 
     def check_file(self, number: int) -> None:
         """Checks that a file is the one that was opened, and as it was then: where one was cut, not

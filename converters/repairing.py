@@ -62,6 +62,7 @@ from fastconv.loaders.errors import (
     UsageError,
     printable,
 )
+from fastconv.loaders.files import unreadable
 from fastconv.loaders.index import index_path, load_index
 from fastconv.loaders.meta import PackMeta, Shard
 from fastconv.loaders.sample import BadFile, Reason
@@ -420,6 +421,8 @@ class Mending:
             old: DataFile | None = None
             try:
                 old = stack.enter_context(DataFile(self.old_file(number, shard)))
+            except PermissionError as error:  # which is no damage
+                raise unreadable(self.old_file(number, shard), error) from error
             except OSError:
                 pass  # missing: all is taken from the folder
             fields = Fields(rows, layout, old, fd, self.writer)

@@ -29,7 +29,7 @@ from fastconv.converters.engines.choice import Engine, engine_for
 from fastconv.converters.engines.local import Task
 from fastconv.converters.findings import (
     BadPlace,
-    Stranger,
+    NoDamage,
     VerifyFailedError,
     VerifyReport,
     bytes_differ,
@@ -71,6 +71,7 @@ from fastconv.loaders.errors import (
     UsageError,
     printable,
 )
+from fastconv.loaders.files import open_file, unreadable
 from fastconv.loaders.identity import pack_id
 from fastconv.loaders.index import index_path
 from fastconv.loaders.open import open_pack
@@ -320,7 +321,10 @@ class Verification:
                 self.place(where, words)
             indexed = IndexedPack.at(reader.path, reader.meta, reader.table)
             self.note_unknown_files(writer, indexed, {where for where, _ in problems})
-            self.check_indexes(indexed)
+            try:
+                self.check_indexes(indexed)
+            except PackError as error:
+                self.refused(error)
             if self.rows is not None:
                 self.check_lengths(reader)
 
@@ -342,7 +346,7 @@ class Verification:
             else:
                 words += ", nor what is left of it: move it away, fastconv index makes its own"
                 where = printable(self.reader.path)
-                self.bad.append(Stranger(name, "bad_record", f"{where}: {words}"))
+                self.bad.append(NoDamage(name, "bad_record", f"{where}: {words}"))
         others = strays(indexed, tools) if indexed.alone else {}
         for name, tool in others.items():
             self.notices.append(
@@ -437,6 +441,9 @@ class Verification:
         general = self.general(keep=keep)
         for shard, group in groupby(cut_parts(table, layout), key=lambda cut: cut.shard):
             parts = list(group)
+            if not self.opens(reader.files[shard]):
+                self.went_on(slice(parts[0].start, parts[-1].stop))
+                continue
             structure = None
             if scratch is not None:
                 structure = self.structure(reader, shard, parts, scratch)
@@ -484,6 +491,9 @@ class Verification:
         """Yields a task for each so many of some rows; adds these to `chunks`."""
         bounds = np.searchsorted(rows, reader.table.shard_row).tolist()
         for shard, (first, last) in enumerate(pairwise(bounds)):
+            if first < last and not self.opens(reader.files[shard]):
+                self.went_on(rows[first:last])
+                continue
             for start in range(first, last, CHOSEN):
                 mine = rows[start : min(start + CHOSEN, last)]
                 content, arrays = self.fields_task(reader, shard, mine)
@@ -495,6 +505,22 @@ class Verification:
 
                 chunks.append(mine)
                 yield Task(len(chunks) - 1, content, arrays, about)
+
+    def opens(self, file: str) -> bool:
+        """Returns whether a data file can be opened; one that cannot is bad as a whole."""
+        try:
+            os.close(open_file(file))
+        except OSError as error:
+            self.refused(error)
+            return False
+        return True
+
+    def refused(self, error: OSError) -> None:
+        """Takes note of a file that the system does not let us read."""
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        file = os.fsdecode(cause.filename or self.reader.path)
+        kind = NoDamage if isinstance(cause, PermissionError) else BadPlace
+        self.bad.append(kind(os.path.basename(file), "unreadable", str(unreadable(file, cause))))
 
     def structure(
         self, reader: MappedReader, shard: int, cuts: Sequence[Cut], scratch: str

@@ -106,8 +106,11 @@ def answer(
             else content.get("out")
         )
         return {
-            "error": {"type": "os", "errno": error.errno, "message": str(error), "file": name}
-        }, {}
+            "error": {
+                "type": "os", "errno": error.errno, "message": error.strerror or str(error),
+                "file": name,
+            }
+        }, {}  # fmt: skip
     except Exception:
         return {"error": {"type": "bug", "message": traceback.format_exc()}}, {}
 

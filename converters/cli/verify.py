@@ -121,7 +121,7 @@ def hint(pack: str) -> str:
 
 def tell(report: VerifyReport, out: Out) -> None:
     """Says what was found: of much only the first of each kind, and how many more there are."""
-    from fastconv.converters.findings import Stranger
+    from fastconv.converters.findings import NoDamage
 
     seen: Counter[str] = Counter()
     named = []
@@ -133,8 +133,8 @@ def tell(report: VerifyReport, out: Out) -> None:
     out.answer |= report.to_json()
     for reason, more in (seen - Counter(file.reason for file in named)).items():
         say(f"bad: ... and {more:,} more: {reason}, all with --json")
-    mendable = any(not isinstance(file, Stranger) for file in report.bad)
-    if mendable and report.source is None:
+    damaged = any(not isinstance(file, NoDamage) for file in report.bad)
+    if damaged and report.source is None:
         out.note(hint(report.pack))
 
 

@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import BinaryIO, Final
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from fastconv.converters.indexes import records, tars
 from fastconv.converters.indexes.pack import Files, IndexedPack
 from fastconv.converters.writer import WRITERS
 from fastconv.loaders.errors import UsageError, printable
-from fastconv.loaders.files import read_file
+from fastconv.loaders.files import read_file, unreadable
 from fastconv.loaders.names import several
 
 __all__ = [
@@ -143,7 +143,7 @@ def wrong(folder: str, files: Files) -> list[str]:
     """Returns which index files in a folder are not what they should be.
 
     Raises:
-        OSError: The system does not let us read one.
+        PackError: The system does not let us read one.
     """
     there = set(files).difference(missing(folder, files), SETTINGS)
     return [
@@ -153,11 +153,23 @@ def wrong(folder: str, files: Files) -> list[str]:
     ]
 
 
+def opened(path: str) -> BinaryIO:
+    """Returns a file, to be read.
+
+    Raises:
+        PackError: The system does not let us.
+    """
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
 def same_bytes(path: str, pieces: Iterable[bytes]) -> bool:
     """Returns whether a path is a file with exactly these bytes."""
     if not os.path.isfile(path):
         return False
-    with open(path, "rb") as file:
+    with opened(path) as file:
         return all(file.read(len(piece)) == piece for piece in pieces) and not file.read(1)
 
 
@@ -175,7 +187,7 @@ def resembles(path: str, pieces: Iterable[bytes | memoryview]) -> bool:
     if not is_file(path):
         return False
     right = 0
-    with open(path, "rb") as file:
+    with opened(path) as file:
         for piece in pieces:
             should = np.frombuffer(piece, np.uint8)
             there = np.frombuffer(file.read(len(should)), np.uint8)
@@ -205,7 +217,7 @@ def begins_like(path: str, pieces: Iterable[bytes]) -> bool:
     if not is_file(path):
         return False
     should = next(iter(pieces))[:64].translate(None, b"0123456789")[:16]
-    with open(path, "rb") as file:
+    with opened(path) as file:
         return file.read(64).translate(None, b"0123456789").startswith(should)
 
 

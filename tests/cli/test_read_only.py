@@ -1,5 +1,5 @@
-"""Packs on media that one may only read: nothing is written beside them, also not by root's rights,
-which are given up first."""
+"""Packs on media that one may only read, or not even that: nothing is written beside them, also not
+by root's rights, which are given up first."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ import pytest
 from PIL import Image
 from tests.support import OUTS
 
+from fastconv.converters.writer import WRITERS
+
 RUN = """
 import ctypes, os, sys
 
 if os.geteuid() == 0:  # without CAP_DAC_OVERRIDE and all the others, modes count for root too
+    for right in range(64):  # nor do workers get them back
+        ctypes.CDLL(None).prctl(24, right, 0, 0, 0)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     assert ctypes.CDLL(None).capset(header, (ctypes.c_uint32 * 6)()) == 0
 if sys.argv[1] == "read":
@@ -94,3 +98,49 @@ def test_packing_there_is_refused_in_one_line(tree: Path, folder: Path) -> None:
     assert words.count("\n") == 1
     assert "no permission to write there" in words
     assert list(folder.iterdir()) == []
+
+
+SHARDED = [name for name in WRITERS.names() if WRITERS.load(name).sharded]
+
+
+@pytest.mark.parametrize("format", SHARDED)
+def test_a_shard_that_may_not_be_read_is_named(
+    tree: Path, tmp_path: Path, folder: Path, format: str
+) -> None:
+    out = folder / "out"
+    assert run("pack", tree, out, "--format", format, "--shard-samples", 2, "-q") == (0, "")
+    first, second, _ = sorted(out.glob(f"*{WRITERS.load(format).suffixes[0]}"))
+    second.chmod(0)
+    refused = f"{second}: cannot be read: Permission denied"
+    for arguments in (
+        ("convert", out, tmp_path / "other.tar"),
+        ("stats", out, "--quiet"),
+        ("unpack", out, tmp_path / "files", "--quiet"),
+        ("repair", out, "--from", tree, "--quiet"),
+    ):
+        assert run(*arguments) == (1, f"error: {refused}\n"), arguments
+    for sample in ((), ("--sample", "6")):
+        whole = (3, f"bad: {second.name}: unreadable: {refused}\n")
+        assert run("verify", out, "--quiet", *sample) == whole
+    data = first.read_bytes()
+    first.write_bytes(data.replace(b"\x89PNG", b"\x89PMG"))
+    code, words = run("verify", out)
+    assert code == 3
+    assert words.count("corrupt: ") == 2
+    assert refused in words
+    assert sorted(os.listdir(folder)) == ["out"]
+
+
+@pytest.mark.parametrize("out", ["out.rec", "out.tfrecord"])
+def test_an_index_that_may_not_be_read_is_named(tree: Path, folder: Path, out: str) -> None:
+    assert run("pack", tree, folder / out, "-q") == (0, "")
+    (index,) = folder.glob("*.idx")
+    index.chmod(0)
+    refused = f"{index}: cannot be read: Permission denied"
+    assert run("verify", folder / out) == (3, f"bad: {index.name}: unreadable: {refused}\n")
+    for arguments in (
+        ("pack", tree, folder / out, "--overwrite"),
+        ("index", folder / out, "--overwrite"),
+        ("repair", folder / out, "--from", tree),
+    ):
+        assert run(*arguments, "--quiet") == (1, f"error: {refused}\n"), arguments
