@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fastconv.converters.indexes.kinds import (
+    MAKERS,
     check_tools,
     index_files,
     missing,
@@ -142,8 +143,10 @@ def opened(
     title = WRITERS.load(reader.meta.format).title
     wanted = check_tools(tools, reader.meta.format, title, alone=not os.path.isdir(path))
     if not wanted:
+        has_some = reader.meta.format in MAKERS
+        words = "name the tools that are to read it, such as --for dali"
         raise UsageError(
-            f"{printable(path)}: name the tools that are to read it, such as --for dali"
+            f"{printable(path)}: {words if has_some else f'{title} has no index files'}"
         )
     return IndexedPack.at(path, reader.meta, reader.table), wanted
 

@@ -290,6 +290,7 @@ def test_a_pack_of_others_has_no_table(tree: Path, tmp_path: Path) -> None:
         ("out.tar", None, ["timm"], "timm reads a folder of shards, not a single file"),
         ("out", "webdataset", ["mxnet"], "none for mxnet: it reads RecordIO"),
         ("out", "webdataset", ["x\n"], r"index files for dali, energon, timm, wids, none for x\\n"),
+        ("out.lmdb", None, [], r"out\.lmdb: LMDB has no index files$"),
         ("out.lmdb", None, ["dali"], "LMDB has no index files, none for dali: it reads Web"),
         ("out.h5", None, ["tensorpack"], "HDF5 has no index files, none for tensorpack"),
     ],
