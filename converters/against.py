@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from fastconv.converters.check import check_pixels
 from fastconv.converters.engines.local import Task
 from fastconv.converters.plan import Cut, cut_parts
 from fastconv.converters.sniff import BadImage, sniff
@@ -29,19 +30,22 @@ from fastconv.loaders.table import SampleTable
 
 __all__ = ["Compared", "not_in_pack"]
 
-UNKNOWN = ("unreadable", "dangling_symlink")
-"""Why a file or folder may hold what nobody knows; for other reasons it could not be packed."""
 BLOCK = 4096
 """Paths taken out of a table at once."""
 HEAD = 1 << 16
 """Bytes of a file that are enough to tell its format."""
 
 
-def not_in_pack(reader: Reader, source: str) -> list[BadFile]:
+def not_in_pack(reader: Reader, source: str, decode: bool, max_pixels: int) -> list[BadFile]:
     """Returns the files of a folder that packing it now would add to the pack, or might.
 
     The folder is walked with the pack's own selection: its sidecars, and its rule for classes. What
     cannot be read might be an image, or a folder of them. Files that can be no samples are none.
+
+    Args:
+        reader: The pack.
+        source: The folder.
+        decode, max_pixels: An image that cannot be decoded is no sample.
 
     Raises:
         UsageError: The folder cannot be walked so.
@@ -65,13 +69,13 @@ def not_in_pack(reader: Reader, source: str) -> list[BadFile]:
     bad = [
         BadFile(file.path, file.reason, f"cannot be compared: {file.message}")
         for file in listing.bad
-        if file.reason in UNKNOWN
+        if file.reason == "unreadable"  # for other reasons it could not be packed
     ]
     paths = []
     for number in np.flatnonzero(~known).tolist():
         path = files.path(number)
         try:
-            if is_image(os.path.join(source, path)):
+            if is_image(os.path.join(source, path), decode, max_pixels):
                 paths.append(path)
         except OSError as error:
             bad.append(BadFile(path, "unreadable", f"cannot be compared: {error.strerror}"))
@@ -123,17 +127,19 @@ def as_table(listing: Listing) -> SampleTable:
     )  # fmt: skip
 
 
-def is_image(path: str) -> bool:
-    """Returns whether a file would be packed.
+def is_image(path: str, decode: bool, max_pixels: int) -> bool:
+    """Returns whether a file would be packed, with or without all its pixels being looked at.
 
     Raises:
         OSError: It cannot be read, or is no regular file any more.
     """
     with open(open_file(path), "rb", buffering=0) as file:
-        head = file.read(HEAD)
+        head = file.read(-1 if decode else HEAD)
         size = max(os.fstat(file.fileno()).st_size, len(head))
     try:
-        sniff(memoryview(head), size)
+        kind = sniff(memoryview(head), size).kind
+        if decode:
+            check_pixels(head, kind, max_pixels)
     except BadImage:
         return False
     return True

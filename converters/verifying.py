@@ -112,7 +112,8 @@ def verify(
         pack: A pack of any format, or a folder of images.
         format: Name of its format; by default its contents tell it.
         image_key, label_key: Of packs of others: what images and labels are called, see `convert`.
-        decode: Every picture is decoded, too.
+        decode: Every picture is decoded, too. Files that are not in the pack and cannot be decoded
+            are not missed then.
         max_pixels: Larger pictures are bad, when they are decoded.
         against: The folder that was packed: files that it has and the pack lacks, and files that it
             lacks or has with other bytes, are bad.
@@ -631,7 +632,12 @@ class Verification:
                 f"not compared with {printable(source)}: the sample table is damaged"
             )
             return
-        others = not_in_pack(reader, source)
+        others = not_in_pack(reader, source, self.decode, self.max_pixels)
+        if not self.decode and any(file.reason == "missing_part" for file in others):
+            self.notices.append(
+                "what the pack lacks may be images that --check decode left out: with --decode "
+                "(in Python decode=True) those are not missed"
+            )
         compared = Compared(reader.table, reader.meta, self.checksum, source)
         cuts: list[Cut] = []
         found: dict[int, list[BadFile]] = {}
