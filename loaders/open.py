@@ -63,6 +63,9 @@ MOST_FILES: Final = 10_000
 FIRST_BYTES: Final = 16
 """Of a file, which say whether it is compressed."""
 
+UNFINISHED: Final = ".partial"
+"""Behind the name of a pack that is being made: the folder where that is done."""
+
 T = TypeVar("T")
 
 
@@ -92,7 +95,7 @@ def require_path(path: str) -> None:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         words = f"no such file or folder{words_of_pattern(path)}"
-        unfinished = f"{path.rstrip('/')}.partial"
+        unfinished = path.rstrip("/") + UNFINISHED
         if os.path.isdir(unfinished):
             words += (
                 f", but {printable(unfinished)} holds an unfinished run: the command that began it "
@@ -197,8 +200,14 @@ def _find_format(name: str) -> type[Reader]:
     inside = (one for one in sorted(names_in(name)) if any(map(one.lower().__contains__, longer)))
     for file in [name, *(os.path.join(name, one) for one in inside)]:
         refuse_compressed(file, first_bytes(file, FIRST_BYTES))
+    if name.rstrip("/").endswith(UNFINISHED) and os.path.isdir(name):
+        raise NotAPackError(
+            f"{printable(name)}: holds an unfinished run, and is no pack: the command that began "
+            "it goes on with it"
+        )
+    no_images = "no images found in it, and " if os.path.isdir(name) else ""
     raise NotAPackError(
-        f"{printable(name)}: not a pack that fastconv can read (formats: "
+        f"{printable(name)}: {no_images}not a pack that fastconv can read (formats: "
         f"{', '.join(READERS.names())})"
     )
 

@@ -302,8 +302,15 @@ def test_what_is_no_dataset(tmp_path: Path) -> None:
         open_dataset(tmp_path / "nowhere")
     with pytest.raises(PackError, match="nowhere: no such file or folder"):
         ImageFolderDataset(tmp_path / "nowhere")
-    with pytest.raises(PackError, match="not a pack that fastconv can read"):
+    with pytest.raises(PackError, match="no images found in it, and not a pack that fastconv can"):
         open_dataset(tmp_path)
+    (tmp_path / "text").touch()
+    with pytest.raises(PackError, match="text: not a pack that fastconv can read"):
+        open_dataset(tmp_path / "text")
+    (tmp_path / "x.lmdb.partial/pack0").mkdir(parents=True)
+    for name in ("x.lmdb", "x.lmdb.partial"):
+        with pytest.raises(PackError, match=r"x\.lmdb\.partial:? holds an unfinished run"):
+            open_dataset(tmp_path / name)
     with pytest.raises(PackError, match="holds no images"):
         ImageFolderDataset(tmp_path)
 
