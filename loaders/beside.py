@@ -26,12 +26,14 @@ from fastconv.loaders.filenames import is_hidden, sort_key
 from fastconv.loaders.files import inode_at, map_file, unreadable
 from fastconv.loaders.index import index_path, is_being_published, load_index
 from fastconv.loaders.meta import PackMeta
-from fastconv.loaders.reader import MappedReader, Reader
+from fastconv.loaders.reader import READERS, MappedReader, Reader
 
 __all__ = [
     "STAMP_DIGITS",
     "BesideReader",
     "being_replaced",
+    "called_like_packs",
+    "holds_packs",
     "missing_shards",
     "names_in",
     "open_beside",
@@ -47,13 +49,11 @@ class BesideReader(MappedReader):
 
     Attributes:
         stamped: The bytes of a data file that its stamp is among.
-        data_file: What a data file is.
         read_instead: What is read where there is no table.
         unknown: What only the table tells.
     """
 
     stamped: ClassVar[slice]
-    data_file: ClassVar[str] = "a file"
     read_instead: ClassVar[str] = "records"
     unknown: ClassVar[str]
 
@@ -161,7 +161,7 @@ def open_beside(
     if os.path.isdir(path):
         files = [os.path.join(path, name) for name in kind.shard_names(path)]
         if problem is None:
-            refuse_several(kind, path, files)
+            refuse_several(path, files)
             if not files:
                 raise NotAPackError(
                     f"{printable(path)}: not a pack in {kind.title}: holds no files called "
@@ -194,7 +194,7 @@ def open_beside(
     return scanned
 
 
-def refuse_several(kind: type[BesideReader], folder: str, files: Sequence[str]) -> None:
+def refuse_several(folder: str, files: Sequence[str]) -> None:
     """Refuses a folder whose data files have tables of their own: each of these is a pack, with its
     own classes, together they are none.
 
@@ -203,9 +203,23 @@ def refuse_several(kind: type[BesideReader], folder: str, files: Sequence[str]) 
     """
     alone = next((file for file in files if os.path.exists(index_path(file))), None)
     if alone is not None:
-        several = f"{len(files)} packs, each {kind.data_file} of its own: name one, such as"
-        what = several if len(files) > 1 else "a pack, and is none itself: name"
-        raise UsageError(f"{printable(folder)}: holds {what} {printable(alone)}")
+        raise UsageError(holds_packs(folder, called_like_packs(folder), os.path.basename(alone)))
+
+
+def holds_packs(folder: str, packs: Sequence[str], first: str) -> str:
+    """Returns what is said of a folder of packs, whose names these are; `first` is one of them."""
+    names = f"packs ({some_of(packs)})" if len(packs) > 1 else "a pack"
+    one = "name one, such as" if len(packs) > 1 else "name"
+    path = printable(os.path.join(folder, first))
+    return f"{printable(folder)}: holds {names}, and is none itself: {one} {path}"
+
+
+def called_like_packs(folder: str) -> list[str]:
+    """Returns what in a folder is called like a pack of any format, in order; nothing where a path
+    is not a folder."""
+    endings = tuple(ending for reader in READERS.installed() for ending in reader.suffixes)
+    names = (name for name in names_in(folder) if name.lower().endswith(endings))
+    return sorted((name for name in names if not is_hidden(name)), key=sort_key)
 
 
 def missing_shards(names: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from typing import Final, TypeVar
 
 from fastconv.loaders.arrays import load_object
-from fastconv.loaders.beside import names_in
+from fastconv.loaders.beside import called_like_packs, holds_packs, names_in
 from fastconv.loaders.classes import some_of
 from fastconv.loaders.compressed import refuse_compressed
 from fastconv.loaders.errors import (
@@ -188,15 +188,10 @@ def _find_format(name: str) -> type[Reader]:
             problem = problem or error
     if problem is not None:
         raise problem
-    endings = tuple(ending for reader in READERS.installed() for ending in reader.suffixes)
-    packs = packs_in(name)
-    packs = packs or sorted(inside for inside in names_in(name) if inside.lower().endswith(endings))
-    if packs:
-        raise NotAPackError(
-            f"{printable(name)}: holds packs ({some_of(packs)}), and is none itself: name one, "
-            f"such as {printable(os.path.join(name, packs[0]))}"
-        )
-    longer = tuple(f"{ending}." for ending in endings)  # as in data.tar.gz
+    if packs := packs_in(name) or called_like_packs(name):
+        raise NotAPackError(holds_packs(name, packs, packs[0]))
+    endings = [ending for reader in READERS.installed() for ending in reader.suffixes]
+    longer = [f"{ending}." for ending in endings]  # as in data.tar.gz
     inside = (one for one in sorted(names_in(name)) if any(map(one.lower().__contains__, longer)))
     for file in [name, *(os.path.join(name, one) for one in inside)]:
         refuse_compressed(file, first_bytes(file, FIRST_BYTES))

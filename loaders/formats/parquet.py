@@ -107,7 +107,6 @@ class ParquetReader(ParquetPack, BesideReader):
     """Reads files whose values lie there as they are: all of our own, and some of others."""
 
     stamped = slice(-TAIL, None)
-    data_file = "a Parquet file"
     read_instead = "columns"
     unknown = "checksums are unknown"
 

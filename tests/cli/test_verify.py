@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from tests.support import OUTS
 
 from fastconv.converters import pack
 from fastconv.loaders.open import open_pack
@@ -173,25 +174,16 @@ def test_a_folder_without_files_of_the_format(fastconv: Any, images: Path, forma
     assert done.err.startswith(f"error: {images}: not a ")
 
 
-@pytest.mark.parametrize("name", ["tar", "parquet", "tfrecord", "rec"])
-def test_a_folder_of_packs(fastconv: Any, images: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("out", OUTS)
+def test_a_folder_of_packs(fastconv: Any, images: Path, tmp_path: Path, out: str) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    pack(images, folder / f"1.{name}")
-    done = fastconv("verify", folder)
-    assert done.code == 2
-    one = f"holds a pack, and is none itself: name {folder}/1.{name}"
-    assert done.err == f"error: {folder}: {one}\n"
-    pack(images, folder / f"2.{name}")
-    assert f"{folder}: holds 2 packs, each a " in fastconv("verify", folder).err
-
-
-@pytest.mark.parametrize("name", ["1.h5", "1.lmdb"])
-def test_a_folder_that_holds_a_pack(fastconv: Any, images: Path, tmp_path: Path, name: str) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    pack(images, folder / name)
+    pack(images, folder / out)
     done = fastconv("verify", folder)
     assert done.code != 0
-    words = f"holds packs ({name}), and is none itself: name one, such as {folder}/{name}"
-    assert done.err.startswith(f"error: {folder}: {words}\n")
+    one = f"holds a pack, and is none itself: name {folder}/{out}"
+    assert done.err == f"error: {folder}: {one}\n"
+    for other in ("10.tar", "9.lmdb", ".hidden.rec"):
+        pack(images, folder / other)
+    several = f"holds packs (10.tar, 9.lmdb, {out}), and is none itself: name one, such as {folder}"
+    assert fastconv("verify", folder).err.startswith(f"error: {folder}: {several}/")

@@ -347,7 +347,9 @@ def test_problems_of_a_folder(tree: Path, tmp_path: Path) -> None:
 def test_a_folder_of_several_packs_is_none(tree: Path, tmp_path: Path) -> None:
     for name in ("a.rec", "b.rec"):
         pack(tree, tmp_path / name)
-    with pytest.raises(UsageError, match=r"holds 2 packs, each a file of its own: name one"):
+    with pytest.raises(
+        UsageError, match=r"holds packs \(a\.rec, b\.rec\), and is none itself: name one"
+    ):
         open_pack(tmp_path)
 
 
