@@ -175,7 +175,7 @@ def output_of(
     final = os.fsdecode(out)
     for reader in readers:
         if os.path.realpath(reader.path) == os.path.realpath(final):
-            raise UsageError(f"{printable(final)}: is the pack that is converted: name another OUT")
+            raise UsageError(f"{printable(final)}: is a pack that is read: name another OUT")
     with translated_errors(final):
         output = choose_output(final, format, options, sharding, overwrite, index_for, splits)
     for reader in readers:
@@ -209,7 +209,10 @@ def prefixed_paths(reader: JoinedReader, fields: Sequence[str]) -> tuple[Bytes, 
     """
     names = [os.path.splitext(os.path.basename(one.path.rstrip("/")))[0] for one in reader.readers]
     if len({*names}) < len(names):
-        raise UsageError(f"two of the packs are called {printable(max(names, key=names.count))}")
+        raise UsageError(
+            f"two of the packs are called {printable(max(names, key=names.count))}, so that the "
+            "name before their paths would be the same: give one of them another name"
+        )
     blocks, lengths = [], []
     for name, one in zip(names, reader.readers, strict=True):
         paths, offset = one.table.paths_for(fields)

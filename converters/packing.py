@@ -333,7 +333,7 @@ class translated_errors:
             errno.EDQUOT: "no space left in your quota: free some, or choose another place",
             errno.EFBIG: "no space left for a file this large, by the file system or ulimit -f",
             errno.EROFS: "the file system is read-only: choose another place",
-            errno.EACCES: "no permission to write there",
+            errno.EACCES: "no permission to write there: choose another place",
             errno.EMFILE: "too many open files: raise the limit (ulimit -n) or use fewer workers",
         }
         message = words.get(

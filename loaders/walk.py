@@ -66,6 +66,8 @@ def walk_folder(root: str, options: WalkOptions = _DEFAULTS) -> Listing:
         files, folders = walker.read_folder("")
     except OSError as error:
         hint = "give the folder that holds the images"
+        if isinstance(error, PermissionError):
+            hint = "make it readable (chmod u+rx), as its owner"
         raise UsageError(f"{printable(walker.root)}: {error.strerror}; {hint}") from error
     if not options.labels:
         walker.add_files("", files)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import click
+
 from fastconv.converters.cli.durations import parse_duration
 from fastconv.converters.cli.output import say
 from fastconv.loaders.errors import UsageError
@@ -36,12 +38,16 @@ def parse_workers(text: str) -> tuple[int, ...]:
 
 
 def parse_step(text: str) -> Step:
-    """Returns what stands in for the training step."""
+    """Returns what stands in for the training step.
+
+    Raises:
+        UsageError: It is nothing that can.
+    """
     from fastconv.loaders.measure.cases import Step
 
     if text == "none":
         return Step()
-    return Step("conv") if text == "conv" else Step("sleep", parse_duration(text))
+    return Step("conv") if text == "conv" else Step("sleep", time_of("--step", text))
 
 
 def parse_latency(text: str) -> Latency:
@@ -57,8 +63,20 @@ def parse_latency(text: str) -> Latency:
         name, _, value = part.strip().partition("=")
         if name not in ("open", "read") or name in found:
             raise UsageError(f"--latency {text}: write open=2ms,read=0.5ms")
-        found[name] = parse_duration(value)
+        found[name] = time_of("--latency", value)
     return Latency(**found)
+
+
+def time_of(option: str, text: str) -> float:
+    """Returns the seconds that a time stands for, in the value of an option.
+
+    Raises:
+        UsageError: It is no time.
+    """
+    try:
+        return parse_duration(text)
+    except click.BadParameter as error:
+        raise UsageError(f"{option}: {error.message}") from error
 
 
 @contextmanager

@@ -96,8 +96,17 @@ def test_packing_there_is_refused_in_one_line(tree: Path, folder: Path) -> None:
     code, words = run("pack", tree, folder / "out.h5")
     assert code == 1
     assert words.count("\n") == 1
-    assert "no permission to write there" in words
+    assert "no permission to write there: choose another place; nothing was made" in words
     assert list(folder.iterdir()) == []
+
+
+def test_packing_what_may_not_be_read_is_refused_in_one_line(tmp_path: Path, folder: Path) -> None:
+    folder.chmod(0)
+    for command in (("pack", folder, tmp_path / "out.h5"), ("scan", folder)):
+        code, words = run(*command)
+        assert code == 2
+        assert words.startswith(f"error: {folder}: ")
+        assert words.endswith("Permission denied; make it readable (chmod u+rx), as its owner\n")
 
 
 SHARDED = [name for name in WRITERS.names() if WRITERS.load(name).sharded]

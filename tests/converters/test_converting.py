@@ -133,7 +133,7 @@ def test_what_cannot_be_is_told(tree: Path, tmp_path: Path) -> None:
     pack(tree, tmp_path / "in", format="webdataset")
     before = content(tmp_path / "in")
     for source, out, words in (
-        ("in", "in", "is the pack that is converted"),
+        ("in", "in", "is a pack that is read: name another"),
         ("in", "tree", "exists already"),
         ("in", "in/out.h5", "lies inside"),
         ("in", "out.xyz", "its ending tells no format"),

@@ -82,7 +82,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
     pack(tmp_path / "one", tmp_path / "one.lmdb")
     with pytest.raises(UsageError, match="a folder of images: pack it first"):
         merge([tmp_path / "one.lmdb", tmp_path / "one"], tmp_path / "out.tar")
-    with pytest.raises(UsageError, match="is the pack that is converted"):
+    with pytest.raises(UsageError, match="is a pack that is read: name another"):
         merge([tmp_path / "one.lmdb"], tmp_path / "one.lmdb", overwrite=True)
     with pytest.raises(UsageError, match="at least one"):
         merge([], tmp_path / "out.tar")
