@@ -40,7 +40,7 @@ class ScanReport(Report):
         class_counts: Class -> how many samples it has.
         formats: Format of images, by their contents -> how many there are; the most frequent first.
         sizes: Format of packs -> bytes of a pack in a single file or database on the disk, with its
-            sample table.
+            sample table; index files do not count.
         ignored: What would be left out because it is no image.
     """
 

@@ -163,6 +163,8 @@ def summarize(report: PackReport, out: Out) -> None:
 
 def summarize_pack(report: PackReport, out: Out) -> None:
     """Prints what one pack is."""
+    from fastconv.converters.indexes.kinds import ALWAYS, index_files
+    from fastconv.converters.indexes.pack import IndexedPack
     from fastconv.converters.writer import WRITERS
     from fastconv.loaders.index import index_path
 
@@ -174,4 +176,8 @@ def summarize_pack(report: PackReport, out: Out) -> None:
         f"{report.seconds:.1f} s, {report.samples / max(report.seconds, 1e-3):,.0f} images/s"
     )
     if not writer.table_inside and not os.path.isdir(report.output):
-        out.summary(f"its table lies beside it: keep {printable(index_path(report.output))} too")
+        pack = IndexedPack.empty(report.output, writer())
+        names = index_files(pack, ALWAYS.get(writer.name, ()))
+        tools = f"; other tools read {', '.join(map(printable, names))}" if names else ""
+        table = printable(index_path(report.output))
+        out.summary(f"its table lies beside it: keep {table} too{tools}")

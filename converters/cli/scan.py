@@ -37,8 +37,9 @@ def command(
     """Show what packing a folder would do, without writing anything.
 
     Samples, classes, image formats, what is left out, what is bad, and
-    how large the pack would be in each format, to the byte where nothing
-    is bad. The exit code is that of pack.
+    how large the pack would be in each format with its sample table, to
+    the byte where nothing is bad; index files for other tools (.idx, .lst)
+    come on top. The exit code is that of pack.
 
     $ fastconv scan images/
     """

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import OUTS
 
 from fastconv.loaders.open import open_pack
 
@@ -263,6 +264,21 @@ def test_few_open_files(fastconv_process: Run, images: Path, tmp_path: Path, lim
     else:
         assert done.err == ""
     assert contents(tmp_path) == ["images", *made]
+
+
+@pytest.mark.parametrize("out", [out for out in OUTS if not out.endswith((".h5", ".lmdb"))])
+def test_what_lies_beside_a_pack_is_named(
+    fastconv: Any, images: Path, tmp_path: Path, out: str
+) -> None:
+    (tmp_path / "packs").mkdir()
+    done = fastconv("pack", images, tmp_path / "packs" / out)
+    beside = sorted(set(os.listdir(tmp_path / "packs")) - {out})
+    indexes = [name for name in beside if not name.endswith(".safetensors")]
+    line = f"its table lies beside it: keep {tmp_path}/packs/{out}.index.safetensors too"
+    assert beside == sorted([f"{out}.index.safetensors", *indexes])
+    assert line + ("; other tools read " if indexes else "") + ", ".join(indexes) in done.out.split(
+        "\n"
+    )
 
 
 def test_a_tar_without_its_table_says_what_is_lost(
