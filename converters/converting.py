@@ -193,8 +193,9 @@ def refuse_same_paths(reader: JoinedReader) -> None:
     same = repeated_paths(reader.table)
     if same:
         first, second = same[0]
+        many = "1 path is" if len(same) == 1 else f"{len(same):,} paths are"
         raise UsageError(
-            f"{len(same):,} paths are in the packs twice, such as {reader.where(first)}, and "
+            f"{many} in the packs twice, such as {reader.where(first)}, and "
             f"{reader.where(second)}: leave out one of the packs, or put each pack's name before "
             "its paths (--prefix)"
         )

@@ -322,10 +322,9 @@ class _Walker:
             )
         if self.look_like_images:
             least = "at least " if self.looks == MOST_LOOKS else ""
-            yield (
-                f"{least}{self.look_like_images} files without an image extension look like "
-                "images; use --any-extension"
-            )
+            files = _count(self.look_like_images, "file")
+            like = "looks like an image" if self.look_like_images == 1 else "look like images"
+            yield f"{least}{files} without an image extension {like}; use --any-extension"
         if self.orphans:
             yield (
                 f"{_count(self.orphans, 'sidecar')} left out for lack of an image of the same "

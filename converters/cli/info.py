@@ -6,7 +6,7 @@ import json as json_module
 from typing import TYPE_CHECKING
 
 from fastconv.converters.cli import options
-from fastconv.converters.cli.output import Out, aligned, reporting
+from fastconv.converters.cli.output import Out, aligned, counted, reporting
 from fastconv.converters.cli.sizes import size_text
 from fastconv.loaders.errors import printable
 
@@ -61,7 +61,10 @@ def show(summary: PackSummary, title: str, out: Out) -> None:
         rows.append(("classes", f"{len(summary.classes):,}: {', '.join(first)}{rest}"))
     for name, one in summary.fields.items():
         rows.append(
-            (f"field {printable(name)}", f"{one.samples:,} samples, {size_text(one.bytes)}")
+            (
+                f"field {printable(name)}",
+                f"{counted(one.samples, 'sample')}, {size_text(one.bytes)}",
+            )
         )
     kinds = [f"{FORMAT_NAMES[kind]} {count:,}" for kind, count in summary.formats.items()]
     rows.append(("images", ", ".join(kinds) or "none"))
@@ -93,5 +96,5 @@ def labels_text(summary: PackSummary) -> str:
     """Returns what the labels are."""
     words = {"class": "class ids", "int": "integers", "none": "none"}[summary.labels]
     if summary.unlabelled and summary.labels != "none":
-        words += f", {summary.unlabelled:,} samples without one"
+        words += f", {counted(summary.unlabelled, 'sample')} without one"
     return words

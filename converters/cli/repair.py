@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from fastconv.converters.cli import options
-from fastconv.converters.cli.output import Out, reporting
+from fastconv.converters.cli.output import Out, counted, reporting
 from fastconv.converters.cli.parameters import option
 from fastconv.converters.cli.progress import showing
 from fastconv.converters.cli.sizes import size_text
@@ -98,7 +98,7 @@ def show(report: RepairReport, out: Out) -> None:
     """Prints what was mended."""
     if report.output is None:
         out.summary(
-            f"{printable(report.pack)}: nothing to mend: {report.samples:,} samples, "
+            f"{printable(report.pack)}: nothing to mend: {counted(report.samples, 'sample')}, "
             f"{size_text(report.bytes)}, {report.seconds:.1f} s"
         )
         return
@@ -107,7 +107,7 @@ def show(report: RepairReport, out: Out) -> None:
     lost = f", {len(report.bad):,} could not be" if report.bad else ""
     out.summary(
         f"{printable(report.output)}: {len(report.mended):,} mended ({fields}){lost}: "
-        f"{report.samples:,} samples, {size_text(report.bytes)}, {report.seconds:.1f} s"
+        f"{counted(report.samples, 'sample')}, {size_text(report.bytes)}, {report.seconds:.1f} s"
     )
 
 

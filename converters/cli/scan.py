@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastconv.converters.cli import options
-from fastconv.converters.cli.output import Out, aligned, reporting
+from fastconv.converters.cli.output import Out, aligned, counted, reporting
 from fastconv.converters.cli.progress import showing
 from fastconv.converters.cli.sizes import size_text
 from fastconv.converters.cli.source import left_out, source_options
@@ -77,7 +77,8 @@ def show(report: ScanReport, out: Out) -> None:
     from fastconv.loaders.kinds import FORMAT_NAMES
 
     kinds = [f"{count:,} {FORMAT_NAMES[kind]}" for kind, count in report.formats.items()]
-    out.print(f"{printable(report.source)}: {report.samples:,} images, {size_text(report.bytes)}")
+    images = counted(report.samples, "image")
+    out.print(f"{printable(report.source)}: {images}, {size_text(report.bytes)}")
     out.print(f"formats: {', '.join(kinds)}")
     if what := left_out(report.ignored):
         out.print(f"left out: {what}")

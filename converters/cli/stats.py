@@ -134,7 +134,7 @@ def show(report: StatisticsReport, out: Out) -> None:
     if report.pixels is not None:
         values = zip(CHANNELS, report.pixels.mean, report.pixels.std, strict=True)
         channels = [(name, f"{mean:.6f}", f"{std:.6f}") for name, mean, std in values]
-        title = f"{report.pixels.pixels:,} pixels of {report.pixels.images:,} images"
+        title = f"{report.pixels.pixels:,} pixels of {counted(report.pixels.images, 'image')}"
         print_table(title, ("", "mean", "std"), channels, out)
         out.print(normalize_line(report.pixels))
 
@@ -158,7 +158,7 @@ def class_rows(report: StatisticsReport) -> list[tuple[str, str]]:
         first = ", ".join(map(printable, empty[:MOST_CLASSES]))
         rows.append(("empty", f"{counted(len(empty), 'class')}: {first}{more}"))
     if report.unlabelled and report.labels != "none":
-        rows.append(("no label", f"{report.unlabelled:,} images"))
+        rows.append(("no label", counted(report.unlabelled, "image")))
     return rows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastconv.converters.cli import options
-from fastconv.converters.cli.output import reporting
+from fastconv.converters.cli.output import counted, reporting
 from fastconv.converters.cli.parameters import argument, option
 from fastconv.converters.cli.progress import showing
 from fastconv.converters.cli.sizes import size_text
@@ -60,8 +60,8 @@ def command(
         out.report(report)
         rate = report.files / max(report.seconds, 1e-6)
         out.summary(
-            f"{printable(report.output)}: {report.files:,} files, {size_text(report.bytes)}, "
-            f"{report.seconds:.1f} s, {rate:,.0f} files/s"
+            f"{printable(report.output)}: {counted(report.files, 'file')}, "
+            f"{size_text(report.bytes)}, {report.seconds:.1f} s, {rate:,.0f} files/s"
         )
         if report.bad:
             out.summary(f"bad: {len(report.bad):,}, not written")

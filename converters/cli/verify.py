@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from fastconv.converters.cli import options
-from fastconv.converters.cli.output import Out, reporting, say
+from fastconv.converters.cli.output import Out, counted, reporting, say
 from fastconv.converters.cli.parameters import option
 from fastconv.converters.cli.progress import showing
 from fastconv.converters.cli.sizes import size_text
@@ -155,12 +155,12 @@ def summarize(report: VerifyReport, out: Out) -> None:
     if report.seed is not None:
         out.summary(
             f"{printable(report.pack)}: {verdict} in the {report.looked_at:,} of "
-            f"{report.samples:,} samples that were looked at (seed {report.seed}; "
+            f"{counted(report.samples, 'sample')} that were looked at (seed {report.seed}; "
             f"{', '.join(checked) or 'places'}), {report.seconds:.1f} s"
         )
         return
     out.summary(
-        f"{printable(report.pack)}: {verdict}: {report.samples:,} samples, "
+        f"{printable(report.pack)}: {verdict}: {counted(report.samples, 'sample')}, "
         f"{size_text(report.bytes)} ({', '.join(checked) or 'places'}), {report.seconds:.1f} s, "
         f"{size_text(round(report.bytes / max(report.seconds, 1e-6)))}/s"
     )

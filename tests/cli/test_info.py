@@ -95,7 +95,7 @@ def test_labels_that_are_integers(fastconv: Any, images: Path, tmp_path: Path) -
     labels.write_text("file_name,label\n" + "".join(rows))
     pack(images, tmp_path / "p.lmdb", labels=labels)
     out = fastconv("info", tmp_path / "p.lmdb").out
-    assert "integers, 1 samples without one" in out
+    assert "integers, 1 sample without one" in out
     assert "classes" not in out
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from tests.support import OUTS
 
 from fastconv.converters.writer import WRITERS
@@ -52,6 +54,27 @@ def test_the_object_for_programs(fastconv: Run, images: Path, tmp_path: Path) ->
         assert answer["sizes"][packed["format"]] == packed["size"]
         for key in ("samples", "classes", "fields", "bytes", "bad", "ignored", "warnings"):
             assert answer[key] == packed[key]
+
+
+def test_one_is_told_as_one(fastconv: Run, tmp_path: Path) -> None:
+    for name in ("a/1.png", "a/page"):
+        (tmp_path / "tree/a").mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8)).save(tmp_path / "tree" / name, "PNG")
+    tree, out = tmp_path / "tree", tmp_path / "out.tar"
+    words = "1 file without an image extension looks like an image; use --any-extension\n"
+    for command in (
+        ("scan", tree), ("pack", tree, out), ("verify", out), ("verify", out, "--sample", 1),
+        ("info", out), ("stats", out), ("unpack", out, tmp_path / "files"),
+        ("repair", out, "--from", tree), ("merge", out, out, tmp_path / "two.lmdb"),
+    ):  # fmt: skip
+        done = fastconv(*command)
+        assert words in done.err or command[0] not in ("scan", "pack")
+        assert re.search(r"(^|[^0-9,])1 (image|sample|file|path is)\b", done.out + done.err), (
+            command
+        )
+        assert not re.search(
+            r"(^|[^0-9,])1 (images|samples|files|paths)\b(?!/s)", done.out + done.err
+        )
 
 
 def test_it_selects_as_pack_does(fastconv: Run, images: Path) -> None:
