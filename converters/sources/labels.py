@@ -194,6 +194,8 @@ def _csv_records(rows: _Rows, delimiter: str) -> Iterator[Record]:
             for name in ("file_name", "label"):
                 if name not in columns:
                     given = f"(columns: {some_of(columns)})" if columns else "(the file is empty)"
+                    if len(columns) == 1 and any(other in columns[0] for other in ";,|\t"):
+                        given += ": commas separate columns, in a .tsv tabs"
                     rows.refuse(1, f"has no column {name!r} {given}")
             line = reader.line_num + 1
             for cells in reader:

@@ -274,7 +274,9 @@ def test_the_file_may_be_given_by_another_name_of_its_folder(tmp_path: Path) -> 
     ("text", "problem"),
     [
         ("", "line 1: has no column 'file_name' \\(the file is empty\\)"),
-        ("file_name,text\n", r"line 1: has no column 'label' \(columns: file_name, text\)"),
+        ("file_name,text\n", r"line 1: has no column 'label' \(columns: file_name, text\)$"),
+        ("file_name;label\n", r"\(columns: file_name;label\): commas separate columns, in a .tsv"),
+        ("file_name\tlabel\n", r"\): commas separate columns, in a .tsv tabs$"),
         ("file_name,label,label\n", "line 1: column 'label' stands there twice"),
         ("file_name,label\n", "lists no files"),
         ("file_name,label\na.jpg,1\n\nb.jpg\n", "line 4: 1 cells in 2 columns"),
