@@ -323,13 +323,15 @@ class translated_errors:
     ) -> None:
         if not isinstance(error, OSError) or isinstance(error, FastconvError):
             return
-        place = (
-            printable(os.fsdecode(error.filename))
-            if isinstance(error.filename, str | bytes)
-            else printable(self.out)
-        )
+        place, full = self.out, error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if isinstance(error.filename, str | bytes):
+            name = os.fsdecode(error.filename)
+            if not (full and name.startswith(f"{self.out}.partial/")):
+                place = name
+        plain = error.strerror in (None, os.strerror(errno.ENOSPC))
+        much = "" if plain else f" ({error.strerror})"  # `need_space` says it
         words = {
-            errno.ENOSPC: "no space left on the device: free some, or choose another place",
+            errno.ENOSPC: f"no space left on the device{much}: free some, or choose another place",
             errno.EDQUOT: "no space left in your quota: free some, or choose another place",
             errno.EFBIG: "no space left for a file this large, by the file system or ulimit -f",
             errno.EROFS: "the file system is read-only: choose another place",
@@ -339,4 +341,4 @@ class translated_errors:
         message = words.get(
             error.errno or 0, f"{os.strerror(error.errno) if error.errno else error}"
         )
-        raise FastconvError(f"{place}: {message}; nothing was made") from error
+        raise FastconvError(f"{printable(place)}: {message}; nothing was made") from error

@@ -158,8 +158,9 @@ def need_space(folder: str, size: int) -> None:
         OSError: It has not.
     """
     space = os.statvfs(folder)
-    if space.f_bavail * space.f_frsize < size:
-        raise OSError(errno.ENOSPC, f"{size} bytes are needed", folder)
+    free = space.f_bavail * space.f_frsize
+    if free < size:
+        raise OSError(errno.ENOSPC, f"{size:,} bytes are needed, {free:,} are free", folder)
 
 
 def sync_path(path: str) -> None:
