@@ -190,7 +190,15 @@ def process_traps(machine: Machine, shards: int) -> Iterator[str]:
 def place_traps(machine: Machine) -> Iterator[str]:
     """Yields what is wrong with the place of the data."""
     disk = machine.file_system
-    where = f"{printable(os.path.abspath(disk.path))} is on"
+    path = printable(os.path.abspath(disk.path))
+    if not disk.readable:
+        yield f"{path} may not be read by this user: make it readable (chmod), as its owner"
+    elif not disk.writable:
+        yield (
+            f"{path} may not be written to by this user: packs there can be read, and none can be "
+            "made; pack to another place"
+        )
+    where = f"{path} is on"
     if disk.place == "network":
         yield (
             f"{where} a network ({disk.kind}): fastconv reads LMDB there without a lock file, but "

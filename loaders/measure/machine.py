@@ -157,6 +157,8 @@ class FileSystem:
         point: Where it is mounted.
         disk: "rotating", "solid state", "virtual"; or "unknown".
         room: Size and free part.
+        readable: Whether this process may read what is there; True where nothing is.
+        writable: Whether it may make files there; True unless a folder is.
     """
 
     path: str
@@ -166,6 +168,8 @@ class FileSystem:
     point: str = ""
     disk: str = "unknown"
     room: Room | None = None
+    readable: bool = True
+    writable: bool = True
 
     def __str__(self) -> str:
         if self.kind == "unknown":
@@ -348,11 +352,14 @@ def file_system(path: str | os.PathLike[str], root: Path = ROOT) -> FileSystem:
     name = os.path.realpath(os.fsdecode(path))
     mount = _mount_of(name, mounts(root))
     room = _room(Path(name))
+    folder = os.X_OK if os.path.isdir(name) else 0
+    readable = not os.path.exists(name) or os.access(name, os.R_OK | folder)
+    writable = not folder or os.access(name, os.W_OK | folder)
     if mount is None:
-        return FileSystem(os.fsdecode(path), room=room)
+        return FileSystem(os.fsdecode(path), room=room, readable=readable, writable=writable)
     return FileSystem(
         os.fsdecode(path), mount.kind, _place(mount.kind), mount.source, mount.point,
-        _disk(mount, root), room,
+        _disk(mount, root), room, readable, writable,
     )  # fmt: skip
 
 

@@ -45,6 +45,10 @@ WELL = Machine(
 """A machine without traps."""
 
 
+UNREADABLE = replace(WELL.file_system, readable=False)
+UNWRITABLE = replace(WELL.file_system, writable=False)
+
+
 def on(kind: str, place: Any, disk: str = "unknown") -> FileSystem:
     return FileSystem("/data", kind, place, "source", "/", disk)
 
@@ -56,6 +60,8 @@ def test_a_machine_without_traps() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        ({"file_system": UNREADABLE}, ["/data may not be read", "make it readable"]),
+        ({"file_system": UNWRITABLE}, ["/data may not be written", "another place"]),
         ({"cores": Cores(64, 64, 4.0)}, ["says 64", "keep 4", "control groups 4", "num_workers=4"]),
         ({"cores": Cores(64, 8)}, ["says 64", "keep 8 busy", "affinity 8"]),
         (

@@ -109,6 +109,18 @@ def test_packing_what_may_not_be_read_is_refused_in_one_line(tmp_path: Path, fol
         assert words.endswith("Permission denied; make it readable (chmod u+rx), as its owner\n")
 
 
+@pytest.mark.parametrize(
+    ("mode", "words"), [(0o555, "may not be written to"), (0, "may not be read")]
+)
+def test_doctor_sees_what_is_refused(folder: Path, mode: int, words: str) -> None:
+    assert f"{folder} may not" not in run("doctor", folder)[1]
+    folder.chmod(mode)
+    code, told = run("doctor", folder)
+    assert code == 0
+    assert f"warning: {folder} {words}" in told
+    assert f"{folder} may not" not in run("doctor", Path(__file__))[1]
+
+
 SHARDED = [name for name in WRITERS.names() if WRITERS.load(name).sharded]
 
 
