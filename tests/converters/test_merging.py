@@ -70,7 +70,7 @@ def test_a_path_that_two_packs_have(tmp_path: Path) -> None:
     for name in ("one", "two"):
         pack(tmp_path / name, tmp_path / f"{name}.lmdb")
     words = (
-        r"1 paths are in the packs twice, .*one\.lmdb: sample 3.*a/003\.png.*two\.lmdb: sample 0"
+        r"1 path is in the packs twice, .*one\.lmdb: sample 3.*a/003\.png.*two\.lmdb: sample 0"
     )
     with pytest.raises(UsageError, match=words):
         merge([tmp_path / "one.lmdb", tmp_path / "two.lmdb"], tmp_path / "out.tar")
