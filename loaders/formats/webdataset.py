@@ -55,7 +55,6 @@ class WebDatasetReader(BesideReader):
     suffixes = (".tar",)
     dataset = "WebDatasetDataset"
     stamped = slice(BLOCK)
-    data_file = "a tar"
     read_instead = "headers"
     unknown = "paths, class names and checksums are unknown"
 

@@ -69,9 +69,7 @@ def test_a_path_that_two_packs_have(tmp_path: Path) -> None:
     make(tmp_path / "two", {"a": range(3, 5)})
     for name in ("one", "two"):
         pack(tmp_path / name, tmp_path / f"{name}.lmdb")
-    words = (
-        r"1 path is in the packs twice, .*one\.lmdb: sample 3.*a/003\.png.*two\.lmdb: sample 0"
-    )
+    words = r"1 path is in the packs twice, .*one\.lmdb: sample 3.*a/003\.png.*two\.lmdb: sample 0"
     with pytest.raises(UsageError, match=words):
         merge([tmp_path / "one.lmdb", tmp_path / "two.lmdb"], tmp_path / "out.tar")
     assert not list(tmp_path.glob("out*"))
