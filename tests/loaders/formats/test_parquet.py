@@ -557,5 +557,5 @@ def test_a_folder_of_packs_is_none(tmp_path: Path) -> None:
         out = packed(tmp_path / str(number), "a.parquet")
         for file in (out, Path(f"{out}.index.safetensors")):
             file.rename(folder / file.name.replace("a.", f"a{number}."))
-    with pytest.raises(UsageError, match=r"holds 2 packs, .* such as .*packs/a0\.parquet"):
+    with pytest.raises(UsageError, match=r"holds packs .* such as .*packs/a0\.parquet"):
         open_pack(folder)
