@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Column", "chosen", "constant", "decimals", "lines", "ragged", "where"]
+__all__ = ["Column", "chosen", "constant", "decimals", "joined", "lines", "ragged", "where"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -34,20 +34,29 @@ class Column(NamedTuple):
     kept: Bools
 
 
+def joined(columns: Sequence[Column]) -> tuple[npt.NDArray[np.uint8], Ints]:
+    """Returns what all columns of all rows keep, row by row, uint8, and how much each row has,
+    int64 (n,)."""
+    kept = np.hstack([column.kept for column in columns])
+    return np.hstack([column.text for column in columns])[kept], np.count_nonzero(kept, axis=1)
+
+
 def lines(columns: Sequence[Column]) -> bytes:
     """Returns what all columns of all rows keep, row by row."""
-    text = np.hstack([column.text for column in columns])
-    return text[np.hstack([column.kept for column in columns])].tobytes()
+    return joined(columns)[0].tobytes()
 
 
 def where(rows: Bools, columns: Sequence[Column]) -> list[Column]:
     """Returns columns that only some rows have, bool (n,)."""
+    if rows.all():
+        return [*columns]
     return [Column(text, kept & rows[:, None]) for text, kept in columns]
 
 
 def constant(text: bytes, rows: int) -> Column:
     """Returns the same text for so many rows."""
-    return chosen([text], np.zeros(rows, np.int64))
+    one = np.frombuffer(text, np.uint8)[None]
+    return Column(np.repeat(one, rows, axis=0), np.ones((rows, len(text)), np.bool_))
 
 
 def chosen(texts: Sequence[bytes], choice: Ints) -> Column:

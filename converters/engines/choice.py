@@ -11,7 +11,7 @@ __all__ = ["Engine", "engine_for"]
 Engine = InlineEngine | LocalEngine
 
 SAMPLES_PER_S, BYTES_PER_S = 40_000, 2_000_000_000
-"""What one process reads, looks at and writes in a second, of small files and of large ones, when
+"""What one thread reads, looks at and writes in a second, of small files and of large ones, when
 the page cache has them."""
 
 INLINE_S = 1.0
@@ -28,6 +28,9 @@ def engine_for(workers: int | None, samples: int, size: int, decode: bool) -> En
         decode: Whether images are decoded: that takes long, and is kept out of this process, as
             decoders are where a file can do harm.
     """
-    if workers is None and not decode and samples / SAMPLES_PER_S + size / BYTES_PER_S < INLINE_S:
-        return InlineEngine()
-    return LocalEngine(usable_cores().usable if workers is None else workers)
+    if workers is not None:
+        return LocalEngine(workers)
+    cores = usable_cores().usable
+    if not decode and samples / SAMPLES_PER_S + size / BYTES_PER_S < INLINE_S:
+        return InlineEngine(cores)
+    return LocalEngine(cores)

@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastconv.converters.beside import BesideWriter
-from fastconv.converters.columns import Column, constant, lines, ragged, where
+from fastconv.converters.columns import Column, constant, joined, ragged, where
 from fastconv.converters.writer import (
     Array,
     Frame,
@@ -124,6 +124,9 @@ def known_last(kind: int, height: int, width: int) -> bytes:
     )
 
 
+VARINT_LIMITS: Final = np.uint64(1) << np.arange(7, 64, 7, dtype=np.uint64)
+"""The least numbers whose varints have 2, 3, ... bytes."""
+
 UNKNOWN: Final = known_last(0, 0, 0)
 """What stands in their place before they are known."""
 PACK_ENTRIES: Final = [entry(PACK, 1, block(1, b"%d" % base + bytes(STAMP))) for base in (0, 1)]
@@ -157,13 +160,7 @@ class TFRecordOptions:
 
 def varint_sizes(numbers: Rows) -> Rows:
     """Returns how many bytes each number takes as a varint, int64 (n,)."""
-    unsigned, sizes = numbers.view(np.uint64), np.ones(len(numbers), np.int64)
-    for shift in range(7, 64, 7):
-        more = unsigned >= np.uint64(1 << shift)
-        if not more.any():
-            break
-        sizes += more
-    return sizes
+    return np.searchsorted(VARINT_LIMITS, numbers.view(np.uint64), side="right") + 1
 
 
 def varints(numbers: Rows) -> Column:
@@ -175,12 +172,6 @@ def varints(numbers: Rows) -> Column:
         more = (sizes > place + 1).astype(np.uint8) << 7
         out[:, place] = (unsigned >> np.uint64(7 * place)).astype(np.uint8) & 127 | more
     return Column(out, np.arange(width) < sizes[:, None])
-
-
-def joined(columns: Sequence[Column]) -> tuple[Bytes, Rows]:
-    """Returns what all columns keep, row by row, and how many bytes these are of each row."""
-    sizes: Rows = np.sum([column.kept.sum(axis=1) for column in columns], axis=0, dtype=np.int64)
-    return np.frombuffer(lines(columns), np.uint8), sizes
 
 
 def nested_sizes(name: bytes, sizes: Rows) -> list[Rows]:

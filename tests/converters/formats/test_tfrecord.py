@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fastconv.converters import Sharding, pack
+from fastconv.converters.columns import joined
 from fastconv.converters.formats import tfrecord
 from fastconv.converters.formats.tfrecord import TFRecordOptions, TFRecordWriter
 from fastconv.converters.unpacking import unpack
@@ -306,7 +307,7 @@ def test_lengths_near_where_they_take_a_byte_more(name: bytes) -> None:
     sizes = np.unique([[edge + more for more in range(-30, 31)] for edge in EDGES])
     sizes = np.append(sizes[sizes >= 0], -1)
     totals = tfrecord.entry_sizes(name, sizes).tolist()
-    data, lengths = tfrecord.joined(tfrecord.entry_heads(name, sizes))
+    data, lengths = joined(tfrecord.entry_heads(name, sizes))
     ends = np.cumsum(lengths).tolist()
     for size, total, start, end in zip(sizes.tolist(), totals, [0, *ends], ends, strict=False):
         head, whole = nested(size, name) if size >= 0 else (b"", 0)
@@ -316,7 +317,7 @@ def test_lengths_near_where_they_take_a_byte_more(name: bytes) -> None:
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1))
 def test_numbers(numbers: list[int]) -> None:
     column = np.array(numbers, np.int64)
-    data = tfrecord.joined([tfrecord.varints(column)])[0].tobytes()
+    data = joined([tfrecord.varints(column)])[0].tobytes()
     for number, size in zip(numbers, tfrecord.varint_sizes(column).tolist(), strict=True):
         found, rest = varint(data)
         assert (found, len(data) - len(rest)) == (number % (1 << 64), size)
