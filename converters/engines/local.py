@@ -39,7 +39,7 @@ TRIES = 3
 HANG_S = 300.0
 """Seconds in which a worker that has a task did nothing at all: it hangs."""
 END_S = 5.0
-"""Seconds that the system may take to end a process: one that waits for a dead disk never ends."""
+"""Seconds that a process or thread may take to end: one that waits for a dead disk never ends."""
 WATCH_S = 1.0
 """Seconds between two looks at the workers."""
 
