@@ -145,7 +145,9 @@ def is_tar(path: str) -> bool:
 
 
 def right_checksum(header: bytes) -> bool:
-    """Returns whether a header's checksum fits; some tars count signed bytes."""
+    """Returns whether a header is whole and its checksum fits; some tars count signed bytes."""
+    if len(header) < BLOCK:
+        return False
     try:
         given = int(header[148:156].strip(b" \0") or b"0", 8)
     except ValueError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from fastconv.loaders import jpeg
+from fastconv.loaders import jpeg, native
 from fastconv.loaders.decode import decode_numpy, decode_pil
 from fastconv.loaders.errors import SampleError
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_the_kernel() -> Iterator[None]:
+    """The kernel has tests of its own; of some damage it makes other pixels."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "kernel", lambda: None)
+        yield
 
 
 def photo(width: int, height: int) -> Image.Image:
