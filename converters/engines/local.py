@@ -1,4 +1,4 @@
-"""Runs tasks in worker processes of this machine.
+"""Runs tasks on this machine, in threads: those of `LocalEngine` have a worker process each.
 
 Workers are plain `python -c` processes on pipes, so they work when the caller's script has no
 `if __name__ == "__main__"` guard, and nothing of the caller is forked or pickled. A thread serves
@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -29,7 +30,7 @@ from fastconv.converters.worker import receive, send
 from fastconv.loaders.arrays import Array
 from fastconv.loaders.errors import FastconvError
 
-__all__ = ["Answer", "LocalEngine", "Task"]
+__all__ = ["Answer", "LocalEngine", "Task", "ThreadedEngine"]
 
 READY = 4
 """Workers that are started before there is anything to do; the others follow when there is."""
@@ -173,32 +174,38 @@ def work_of(process: int) -> object:
         return None
 
 
-class LocalEngine:
-    """A number of worker processes.
-
-    The first few start at once, so that they are ready when the first task is.
+class ThreadedEngine(ABC):
+    """Threads that work on tasks, each on one after the other.
 
     Args:
-        workers: How many at most.
+        most: How many threads at most; they are started when there is something to do.
     """
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
+    def __init__(self, most: int) -> None:
+        self.most = most
         self.lock: str | None = None
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
-        self._processes: set[Worker] = set()
         self._closing = threading.Event()
-        self._guard = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._watched = time.monotonic()
-        for _ in range(min(workers, READY)):
-            self._add_thread()
 
     def _add_thread(self) -> None:
-        thread = threading.Thread(target=self._serve, daemon=True)
+        thread = threading.Thread(target=self._begin, daemon=True)
         thread.start()
         self._threads.append(thread)
+
+    def _begin(self) -> None:
+        # Worker processes inherit this: a Ctrl-C goes to them too, and must not meet a Python that
+        # starts. Nor may it be given to this thread, when another one waits.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        self._serve()
+
+    @abstractmethod
+    def _serve(self) -> None:
+        """Works on tasks until there is None; what goes wrong is given as an answer."""
+
+    def _watch(self) -> None:  # noqa: B027 - nothing to look at by default
+        """Looks whether work goes on; called now and then."""
 
     def __enter__(self) -> Self:
         return self
@@ -212,15 +219,12 @@ class LocalEngine:
         self.close()
 
     def close(self) -> None:
-        """Ends all workers, whatever they are doing."""
+        """Ends the threads."""
         self._closing.set()
-        with self._guard:
-            for worker in self._processes:
-                worker.process.kill()
         for _ in self._threads:
             self._tasks.put(None)
         for thread in self._threads:
-            thread.join(END_S)  # one whose process cannot be ended is left to its fate
+            thread.join(END_S)  # one that waits for what cannot be ended is left to its fate
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
         """Yields the answers as they come. A few tasks are taken ahead, no more.
@@ -228,18 +232,19 @@ class LocalEngine:
         Raises:
             FastconvError: A worker died or hung on the same task several times, or the system
                 refused something.
+            OSError: The system refused something.
         """
         waiting, source = 0, iter(tasks)
         while True:
-            while waiting < 2 * self.workers and (task := next(source, None)) is not None:
-                if len(self._threads) < min(self.workers, waiting + 1):
+            while waiting < 2 * self.most and (task := next(source, None)) is not None:
+                if len(self._threads) < min(self.most, waiting + 1):
                     self._add_thread()
                 self._tasks.put(task)
                 waiting += 1
             if not waiting:
                 return
             self._watch()
-            try:
+            try:  # a signal that comes just before this waits is seen after it
                 answer = self._answers.get(timeout=WATCH_S)
             except queue.Empty:
                 continue
@@ -248,6 +253,32 @@ class LocalEngine:
                 raise answer
             raise_error(answer.content)
             yield answer
+
+
+class LocalEngine(ThreadedEngine):
+    """A number of worker processes, each with a thread that serves it.
+
+    The first few start at once, so that they are ready when the first task is.
+
+    Args:
+        workers: How many at most.
+    """
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(workers)
+        self._processes: set[Worker] = set()
+        self._guard = threading.Lock()
+        self._watched = time.monotonic()
+        for _ in range(min(workers, READY)):
+            self._add_thread()
+
+    def close(self) -> None:
+        """Ends all workers, whatever they are doing."""
+        self._closing.set()
+        with self._guard:
+            for worker in self._processes:
+                worker.process.kill()
+        super().close()
 
     def _watch(self) -> None:
         """Looks whether a worker hangs; not more often than is worth it."""
@@ -271,8 +302,6 @@ class LocalEngine:
         return worker
 
     def _serve(self) -> None:
-        # Workers inherit this. A Ctrl-C goes to them too, and must not meet a Python that starts.
-        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         worker: Worker | None = None
         held: str | None = None
         try:
