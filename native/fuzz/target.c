@@ -75,58 +75,49 @@ static void go_back(j_common_ptr jpeg) {
 
 static void say_nothing(j_common_ptr jpeg, int level) { (void)jpeg, (void)level; }
 
-/* Returns whether all coefficients are such as pictures have. Of others libjpeg-turbo's own vector
-   code and plain code make different pixels. */
-static int is_in_range(struct bytes file) {
+static void complain(j_common_ptr jpeg, int level) {
+  if (level < 0) go_back(jpeg);
+}
+
+/* Returns what is found of a file whose header libjpeg-turbo has read; 0 where an error comes first. */
+static int look(struct bytes file, void (*message)(j_common_ptr, int),
+                int (*find)(j_decompress_ptr)) {
   struct jpeg_error_mgr errors;
   static struct jpeg_decompress_struct jpeg;
   jpeg.err = jpeg_std_error(&errors);
   errors.error_exit = go_back;
-  errors.emit_message = say_nothing;
-  volatile int found = 1;
+  errors.emit_message = message;
+  volatile int found = 0;
   if (!setjmp(back)) {
     jpeg_create_decompress(&jpeg);
     jpeg_mem_src(&jpeg, file.data, file.size);
     jpeg_read_header(&jpeg, TRUE);
-    jvirt_barray_ptr *all = jpeg_read_coefficients(&jpeg);
-    for (int n = 0; n < jpeg.num_components; n++) {
-      const jpeg_component_info *part = &jpeg.comp_info[n];
-      for (JDIMENSION y = 0; y < part->height_in_blocks; y++) {
-        JBLOCKARRAY row = jpeg.mem->access_virt_barray((j_common_ptr)&jpeg, all[n], y, 1, FALSE);
-        for (JDIMENSION x = 0; x < part->width_in_blocks; x++)
-          for (int k = 0; k < DCTSIZE2; k++)
-            if (abs(row[0][x][k] * part->quant_table->quantval[k]) > MOST_COEFFICIENT) found = 0;
-      }
-    }
-  } else {
-    found = 0;
+    found = find(&jpeg);
   }
   jpeg_destroy_decompress(&jpeg);
   return found;
 }
 
-static void complain(j_common_ptr jpeg, int level) {
-  if (level < 0) go_back(jpeg);
+/* Returns whether all coefficients are such as pictures have. Of others libjpeg-turbo's own vector
+   code and plain code make different pixels. */
+static int is_in_range(j_decompress_ptr jpeg) {
+  jvirt_barray_ptr *all = jpeg_read_coefficients(jpeg);
+  for (int n = 0; n < jpeg->num_components; n++) {
+    const jpeg_component_info *part = &jpeg->comp_info[n];
+    for (JDIMENSION y = 0; y < part->height_in_blocks; y++) {
+      JBLOCKARRAY row = jpeg->mem->access_virt_barray((j_common_ptr)jpeg, all[n], y, 1, FALSE);
+      for (JDIMENSION x = 0; x < part->width_in_blocks; x++)
+        for (int k = 0; k < DCTSIZE2; k++)
+          if (abs(row[0][x][k] * part->quant_table->quantval[k]) > MOST_COEFFICIENT) return 0;
+    }
+  }
+  return 1;
 }
 
-/* Returns whether libjpeg-turbo has no complaint about all that is before the coded data. */
-static int takes_headers(struct bytes file) {
-  struct jpeg_error_mgr errors;
-  static struct jpeg_decompress_struct jpeg;
-  jpeg.err = jpeg_std_error(&errors);
-  errors.error_exit = go_back;
-  errors.emit_message = complain;
-  volatile int taken = 1;
-  if (!setjmp(back)) {
-    jpeg_create_decompress(&jpeg);
-    jpeg_mem_src(&jpeg, file.data, file.size);
-    jpeg_read_header(&jpeg, TRUE);
-    jpeg_start_decompress(&jpeg);
-  } else {
-    taken = 0;
-  }
-  jpeg_destroy_decompress(&jpeg);
-  return taken;
+/* Returns whether all is right that is before the coded data. */
+static int starts(j_decompress_ptr jpeg) {
+  jpeg_start_decompress(jpeg);
+  return 1;
 }
 
 /* Decodes a part by both decoders, if the first one takes it. */
@@ -141,11 +132,11 @@ static void compare_decoders(struct workspace *one, struct workspace *other, str
   struct pixels own, theirs;
   use_plain_loops(1); /* the best ones were compared with them already */
   if (decode_ordinary(one, file, eighths, part, grey, &own) != DONE) return;
-  if (!takes_headers(file)) abort();
+  if (!look(file, complain, starts)) abort();
   enum status status = decode_part(other, file, eighths, part, grey, &theirs);
   if (status == DAMAGED) return; /* libjpeg-turbo looks at more of the last rows than is wanted */
   if (status != DONE) abort();
-  if (!is_in_range(file)) return;
+  if (!look(file, say_nothing, is_in_range)) return;
   if (own.rows != theirs.rows || own.columns != theirs.columns || own.channels != theirs.channels)
     abort();
   for (int row = 0; row < own.rows; row++)
